@@ -184,6 +184,11 @@ class SumBounds:
         return 0 if self.rows is None else ROW_UNIT * self.rows
 
     @property
+    def of_rows(self) -> SumBounds:
+        """The bounds of the numbers of rows of an average, whose lengths are bounded privately if those of sums are."""
+        return SumBounds(0, self.rows or 0, private=self.private)
+
+    @property
     def step(self) -> int:
         """The unit of lengths, in units of the last digit: 1, or more if *high* is above `MAX_STEPS`."""
         return -(-self.units[1] // MAX_STEPS)
@@ -329,8 +334,20 @@ class HeadRequest:
     @property
     def squared_lengths(self) -> tuple[int, ...]:
         """The squares of the bounds to choose the bound of a user's sums from, ascending; empty if none is chosen."""
-        most = self.limit if self.groups_per_user is None else min(self.limit, self.groups_per_user)
-        return () if self.summed is None else self.summed.squared_lengths(most if self.items else 1)
+        return () if self.summed is None else self.summed.squared_lengths(self._most_items)
+
+    @property
+    def squared_row_lengths(self) -> tuple[int, ...]:
+        """The same for a user's numbers of rows of averages."""
+        summed = self.summed
+        return () if summed is None or summed.rows is None else summed.of_rows.squared_lengths(self._most_items)
+
+    @property
+    def _most_items(self) -> int:
+        """The largest number of items of the head that one user has."""
+        if not self.items:
+            return 1
+        return self.limit if self.groups_per_user is None else min(self.limit, self.groups_per_user)
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -248,6 +248,8 @@ class ExactHead:
         users: int64 of shape (m,): the users whose sums have a length above bound i - 1 and at most bound i; users
             whose sums are all 0 are left out. None unless a bound is chosen.
         rows: int64 numbers of the rows that the sums are of, shape (n,), in parts of a row; None without averages.
+        scaled_rows: as *scaled*, for the numbers of rows and bounds of their lengths; None unless both are there.
+        row_users: as *users*, for the lengths of the numbers of rows.
         before: int64 counts of an earlier day, shape (n,), each at most that of the day; None without one.
         reached: int64 numbers of users who have an item in each of B places of theirs, shape (n, B); None without any.
         ends: for a head of several segments, the row after the last one of each, in the order of the request; None for
@@ -262,6 +264,8 @@ class ExactHead:
     users: NDArray[np.int64] | None = None
     ends: tuple[int, ...] | None = None
     rows: NDArray[np.int64] | None = None
+    scaled_rows: NDArray[np.int64] | None = None
+    row_users: NDArray[np.int64] | None = None
     before: NDArray[np.int64] | None = None
     reached: NDArray[np.int64] | None = None
 
@@ -278,10 +282,11 @@ class ExactHead:
             raise InvariantViolated("a head has one int64 sum for each count")
         if self.rows is not None and (self.rows.shape != counts.shape or self.rows.dtype.str[1:] != "i8"):
             raise InvariantViolated("a head has one int64 number of rows for each count")
-        if (self.scaled is None) != (self.users is None):
-            raise InvariantViolated("a head has sums at several bounds and users between them, or neither")
-        if self.scaled is not None and self.users is not None and self.scaled.shape != (len(counts), len(self.users)):
-            raise InvariantViolated("a head has one sum for each count and bound")
+        for scaled, users in ((self.scaled, self.users), (self.scaled_rows, self.row_users)):
+            if (scaled is None) != (users is None):
+                raise InvariantViolated("a head has sums at several bounds and users between them, or neither")
+            if scaled is not None and users is not None and scaled.shape != (len(counts), len(users)):
+                raise InvariantViolated("a head has one sum for each count and bound")
         if len(counts) > self.limit + 1:
             raise InvariantViolated("the engine returned more items than requested")
         if len(counts) and (bool((counts[1:] > counts[:-1]).any()) or counts[-1] < 0):
@@ -463,7 +468,7 @@ class HeadAndSums(Protocol):
     def sums_of(self, positions: NDArray[np.int64]) -> ExactHead:
         """Return the head of the items at *positions* of the first one alone, in that order, with `scaled` and `users`.
 
-        Its counts are not used.
+        For averages, it has `scaled_rows` and `row_users` as well. Its counts are not used.
         """
         ...
 

@@ -26,7 +26,7 @@ from discreet.testing.pairs import ArrayPairs
 from discreet.values import ExactHead, Sensitivity
 from papers.tables import Tables
 
-from .test_sums_bound import AVERAGED, ITEMS, UsersOfAverages
+from .test_sums_bound import AVERAGED, ITEMS, ManyUsers
 
 DELTA = Fraction(1, 10**8)
 REAL = ("amazon-sports", "citeulike", "foursquare", "lastfm-plays", "online-retail", "shakespeare")
@@ -209,24 +209,16 @@ def test_intervals_of_counts_that_select_the_items_are_within_the_priced_range()
     assert np.mean(wider) >= 0.75
 
 
-class ManyUsers(UsersOfAverages):
-    """A thousand users like each of five."""
-
-    def __init__(self):
-        super().__init__([(1, None, 3), ((3, 2), (4, 2), 2), (None, 2, 2), ((1, 2), 1, None), (5, None, None)])
-
-    def sums_of(self, positions):
-        """Return what an engine does."""
-        head = super().sums_of(positions)
-        return replace(head, scaled=1000 * head.scaled, users=1000 * head.users, rows=1000 * head.rows)
+FIVE = [(1, None, 3), ((3, 2), (4, 2), 2), (None, 2, 2), ((1, 2), 1, None), (5, None, None)]
 
 
 def release_averages(kind, low, private, noise, epsilon):
     """Return the priced error of a sum, an outcome with averages, and the true ones."""
     summed = replace(AVERAGED, low=low, private=private)
-    users = ManyUsers()
+    users = ManyUsers(FIVE, 1000)
     every = users.sums_of(range(ITEMS))
-    source = ExactHead(np.array([9_000, 6_000, 3_000]), ITEMS, None, every.scaled[:, -1], rows=every.rows)
+    rows = every.scaled_rows[:, -1]
+    source = ExactHead(np.array([9_000, 6_000, 3_000]), ITEMS, None, every.scaled[:, -1], rows=rows)
     if private:
         source = every if kind is ListedSums else users
     known = kind not in (UnknownGumbelSums, UnknownLaplaceSums)
@@ -235,7 +227,7 @@ def release_averages(kind, low, private, noise, epsilon):
     request = Request(k, ITEMS, bound, counts=False, noise=noise, known_domain=known, summed=summed)
     mechanism = kind.within_cost(limit_for(epsilon, DELTA), request)
     outcome = mechanism.release(source, KeyedBits(bytes(32), f"{kind.name}/{low}/{private}/{noise}/{epsilon}"))
-    return mechanism.expectation().sum_std_error, outcome, (every.scaled[:, -1] / every.rows)[outcome.positions]
+    return mechanism.expectation().sum_std_error, outcome, (every.scaled[:, -1] / rows)[outcome.positions]
 
 
 def test_errors_of_averages_are_within_the_priced_range():

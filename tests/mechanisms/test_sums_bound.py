@@ -107,29 +107,35 @@ class FixedRanking:
 
 
 class UsersOfAverages(Users):
-    """`Users` with a sum and a number of rows, or None, for every item of *AVERAGED*; a defect may not weigh rows."""
+    """`Users` with a sum and a number of rows, or None, for every item of *AVERAGED*.
 
-    def __init__(self, users, row_weights=(True, True)):
+    A defect may leave out the weights for too many rows, or of the lengths of rows, or count users for each item.
+    """
+
+    def __init__(self, users, row_weights=(True, True), weigh_rows=full_weight, listed=1):
         super().__init__([[(value, 1) if isinstance(value, int) else value for value in user] for user in users])
-        self.in_sums, self.in_rows = row_weights
+        self.weighed, self.listed = row_weights, listed
+        self.by = (self.weigh, weigh_rows)
 
     def sums_of(self, positions):
         """Return what an engine does."""
-        squares = AVERAGED.squared_lengths(len(positions))
-        scaled = np.zeros((len(positions), len(squares)), dtype=np.int64)
-        users, rows = np.zeros(len(squares), dtype=np.int64), np.zeros(len(positions), dtype=np.int64)
+        of = [summed.squared_lengths(len(positions)) for summed in (AVERAGED, AVERAGED.of_rows)]
+        scaled = [np.zeros((len(positions), len(squares)), dtype=np.int64) for squares in of]
+        users = [np.zeros(len(squares), dtype=np.int64) for squares in of]
         for user in self.users:
             own = [user[item] or (0, 0) for item in positions]
             weights = [min(ROW_UNIT, ROW_UNIT * 2 // max(m, 1), ROW_UNIT * 7 // max(s, 7)) for s, m in own]
-            length = sum(math.ceil(w * s / ROW_UNIT) ** 2 for w, (s, _) in zip(weights, own, strict=True))
-            if length:
-                users[sum(length > square for square in squares)] += 1
-            for n, (w, (s, m)) in enumerate(zip(weights, own, strict=True)):
-                rows[n] += (w if self.in_rows else ROW_UNIT) * m
-                w = w if self.in_sums else ROW_UNIT  # noqa: PLW2901
-                scaled[n] += [w * self.weigh(square, length) // ROW_UNIT * s for square in squares]
+            for part, squares in enumerate(of):
+                values = [pair[part] for pair in own]
+                length = sum(math.ceil(w * x / ROW_UNIT) ** 2 for w, x in zip(weights, values, strict=True))
+                if length:
+                    users[part][sum(length > square for square in squares)] += self.listed if part else 1
+                for n, (w, x) in enumerate(zip(weights, values, strict=True)):
+                    w = w if self.weighed[part] else ROW_UNIT  # noqa: PLW2901
+                    scaled[part][n] += [w * self.by[part](square, length) // ROW_UNIT * x for square in squares]
         nothing = np.zeros(len(positions), dtype=np.int64)
-        return ExactHead(nothing, len(positions), scaled=scaled, users=users, rows=rows)
+        sums_and_rows = {"scaled": scaled[0], "users": users[0], "scaled_rows": scaled[1], "row_users": users[1]}
+        return ExactHead(nothing, len(positions), **sums_and_rows)
 
 
 AVERAGES = [
@@ -184,21 +190,28 @@ def test_no_user_moves_sums_and_rows_of_averages_further_than_is_charged(monkeyp
 
 
 @pytest.mark.exact
-@pytest.mark.parametrize("row_weights", [(False, True), (True, False)])
-def test_averages_without_weights_of_rows_are_rejected(monkeypatch, row_weights):
-    """The replay detects sums, and numbers of rows, that too many rows do not make smaller."""
-    table = partial(UsersOfAverages, row_weights=row_weights)
+@pytest.mark.parametrize(
+    "defect",
+    [
+        {"row_weights": (False, True)},
+        {"row_weights": (True, False)},
+        {"weigh_rows": lambda *_: ROW_UNIT},
+        {"weigh_rows": lambda square, length: full_weight(4 * square, length)},
+        {"listed": ITEMS},
+    ],
+    ids=["sums of too many rows", "too many rows", "long rows", "rows by the next bound", "users for each item"],
+)
+def test_averages_whose_rows_move_further_than_is_charged_are_rejected(monkeypatch, defect):
+    """The replay detects sums and numbers of rows without their weights, and users who are counted several times."""
+    table = partial(UsersOfAverages, **defect)
     assert largest_cost(monkeypatch, AVERAGES[0], table, values=AVERAGED_VALUES) > 1.02
 
 
 @pytest.mark.exact
 def test_averages_without_a_price_of_rows_are_rejected(monkeypatch):
     """Half of the price is that of the rows."""
-    plain = RankedSums.row_noise
     mechanism = AVERAGES[1]
-    noise = plain(mechanism)
     monkeypatch.setattr(RankedSums, "_price", lambda self, n: Cost(n * self.sum_noise().rho(self.summed.most)))
-    assert noise.rho(AVERAGED.most_rows) > 0
     assert largest_cost(monkeypatch, mechanism, UsersOfAverages, values=AVERAGED_VALUES) > 1.05
 
 
@@ -262,23 +275,19 @@ def test_released_sums_reveal_no_more_than_stated(loud, detected):
     assert (statistical_audit(*sides, 2.0) > 0.001) == detected
 
 
-LOUD = {
-    "nothing": (),
-    "the noise of sums": ((ScaledSums, "_noise"),),
-    "the noise of rows": ((ListedSums, "row_noise"),),
-}
-"""Methods of which the sampled audit of averages plants noise of an eighth."""
-
-
 @pytest.mark.statistical
-@pytest.mark.parametrize("planted", LOUD)
+@pytest.mark.parametrize("planted", ["nothing", "sums", "rows"])
 def test_released_averages_reveal_no_more_than_stated(planted, monkeypatch):
     """A sampled audit of averages and their numbers of rows; an eighth of the noise of either is seen."""
     request = Request(None, ITEMS, counts=False, known_domain=True, summed=AVERAGED)
     mechanism = ListedSums.within_cost(limit_for(2.0, Fraction(1, 1000)), request)
-    for owner, name in LOUD[planted]:
-        plain = getattr(owner, name)
-        monkeypatch.setattr(owner, name, lambda *given, plain=plain: DiscreteGaussian(plain(*given).variance / 64))
+    plain = ScaledSums._noise
+
+    def noise(self, square, moved):
+        loud = 64 if planted == ("rows" if self.of_rows else "sums") else 1
+        return DiscreteGaussian(plain(self, square, moved).variance / loud)
+
+    monkeypatch.setattr(ScaledSums, "_noise", noise)
 
     def views(users, secret):
         source = UsersOfAverages(users).sums_of(range(ITEMS))
@@ -292,7 +301,7 @@ def test_released_averages_reveal_no_more_than_stated(planted, monkeypatch):
     seen = [
         statistical_audit(*of_both, 2.0) for of_both in zip(*(zip(*side, strict=True) for side in sides), strict=True)
     ]
-    assert [lost > 0.001 for lost in seen] == [planted == "the noise of rows", planted == "the noise of sums"]
+    assert [lost > 0.001 for lost in seen] == [planted == "rows", planted == "sums"]
 
 
 def test_a_choice_costs_a_quarter_of_the_sums_and_a_count_at_most():
@@ -385,7 +394,8 @@ def test_averages_by_a_private_bound_are_in_their_intervals():
     values = np.minimum(rng.lognormal(3, 1, (3000, 3)) * (rng.random((3000, 3)) < [0.2, 0.6, 0.4]), 2**17)
     values = values.astype(np.int64)
     summed = SumBounds(0, 2**17, private=True, rows=1)
-    head = replace(head_of(values, summed), rows=ROW_UNIT * (values > 0).sum(axis=0))
+    rows = head_of((values > 0).astype(np.int64), summed.of_rows)
+    head = replace(head_of(values, summed), scaled_rows=rows.scaled, row_users=rows.users)
     mechanism = ListedSums(3, summed, 3, Fraction(ROW_UNIT * 2**17 * 20))
     true, covered = values.sum(axis=0) / (values > 0).sum(axis=0), []
     for run in range(100):
@@ -402,13 +412,30 @@ def test_averages_by_a_private_bound_are_in_their_intervals():
     assert len(nothing.counts) == 0
 
 
+@pytest.mark.statistical
+def test_numbers_of_few_rows_are_not_taken_for_fewer():
+    """A user of one row of each of two items is as long as the bound of two squared rows, not shorter."""
+    has_row = np.array([[1, 1, 0], [0, 1, 1], [1, 0, 1]] * 1_000)
+    summed = SumBounds(0, 100, private=True, rows=20)
+    rows = head_of(has_row, summed.of_rows)
+    head = replace(head_of(10 * has_row, summed), scaled_rows=rows.scaled, row_users=rows.users)
+    mechanism = ListedSums(3, summed, 3, Fraction(ROW_UNIT * 100 * 150))
+    counts = [mechanism.release(head, KeyedBits(bytes(32), run)).counts for run in range(30)]
+    assert np.mean(counts) == pytest.approx(2_000, rel=0.02)
+
+
 class ManyUsers(UsersOfAverages):
-    """Forty users like each of *users*."""
+    """So many users like each of *users*."""
+
+    def __init__(self, users, times=40):
+        super().__init__(users)
+        self.times = times
 
     def sums_of(self, positions):
         """Return what an engine does."""
         head = super().sums_of(positions)
-        return replace(head, scaled=40 * head.scaled, users=40 * head.users, rows=40 * head.rows)
+        of = {name: self.times * getattr(head, name) for name in ("scaled", "users", "scaled_rows", "row_users")}
+        return replace(head, **of)
 
 
 MANY = ManyUsers([(1, None, 1)] * 12 + [((3, 2), (4, 2), 2), (None, 2, 2), ((1, 2), 1, None), ((7, 2), 7, 7)])
@@ -418,7 +445,8 @@ def shown(mechanism):
     """Return what is released of *MANY*, with six significant digits."""
     source = MANY.sums_of(range(ITEMS))
     if not mechanism.summed.private:
-        source = ExactHead(np.array([160, 150, 140]), ITEMS, None, source.scaled[:, -1], rows=source.rows)
+        rows = source.scaled_rows[:, -1]
+        source = ExactHead(np.array([160, 150, 140]), ITEMS, None, source.scaled[:, -1], rows=rows)
     elif not isinstance(mechanism, ListedSums):
         source = MANY
     outcome = mechanism.release(source, KeyedBits(bytes(range(32)), "kept"))
@@ -437,11 +465,11 @@ KEPT = {
         ListedSums(ITEMS, AVERAGED, ITEMS, Fraction(420 * ROW_UNIT)),
         [
             [0, 2, 1],
-            [627, 588, 281],
-            [1.11037, 0.728078, 0.542834],
-            [0.233184, 0.180286, 0.315145],
-            [0.766804, 0.457056, 0.113674],
-            [2.60521, 1.82932, 5.03128],
+            [597, 565, 185],
+            [1.16601, 0.757728, 0.824386],
+            [0.15444, 0.133265, 0.420226],
+            [0.646538, 0.375243, 0.128315],
+            [2.18594, 1.52083, 3.70738],
             (2, 1.0),
             None,
             True,
@@ -452,11 +480,11 @@ KEPT = {
         ListedSums(ITEMS, AVERAGED, ITEMS, Fraction(210 * ROW_UNIT), "laplace"),
         [
             [0, 2, 1],
-            [601, 454, 107],
-            [1.00054, 1.22328, 1.65352],
-            [0.157948, 0.247002, 1.36901],
-            [0.734705, 0.837202, 0.0],
-            [4.38906, 6.19249, 7.0],
+            [584, 498, 98],
+            [1.02968, 1.11532, 1.80534],
+            [0.104297, 0.127636, 0.892858],
+            [0.60536, 0.638744, 0.504364],
+            [3.83897, 4.29095, 7.0],
             (2, 1.0),
             None,
             True,
@@ -467,11 +495,11 @@ KEPT = {
         UnknownGumbelSums(FixedRanking(2, 0, scale=50), AVERAGED, 2, "laplace"),
         [
             [2, 0],
-            [401, 565],
-            [1.09026, 0.78363],
-            [0.404317, 0.215697],
-            [0.57211, 0.463055],
-            [7.0, 5.1292],
+            [471, 559],
+            [0.929858, 0.792477],
+            [0.176455, 0.135304],
+            [0.411347, 0.361072],
+            [4.32767, 3.47274],
             (1, 0.985024),
             None,
             True,

@@ -132,10 +132,15 @@ def test_independent_noise_has_the_name_of_shared_noise_but_other_bits(parts):
     assert drawing(independent) == "2"
 
 
-def test_averages_have_other_bits_than_before_differences_were_measured():
-    """Equal bits would reveal the noise that is new."""
-    summed = dataclasses.replace(SUMMED, rows=2)
-    assert drawing(make_plan(changed(QUERY, counts=False, summed=summed)).mechanism) == "2, differences"
+@pytest.mark.parametrize(
+    ("bounds", "expected"),
+    [({}, "2, differences"), ({"low": -1}, "2"), ({"private": True}, "2, scaled rows")],
+    ids=["differences", "both signs", "private"],
+)
+def test_averages_have_other_bits_than_before_their_noise_was_another(bounds, expected):
+    """Equal bits would reveal the noise that is new; averages of both signs have no noise of differences."""
+    summed = dataclasses.replace(SUMMED, rows=2, **bounds)
+    assert drawing(make_plan(changed(QUERY, counts=False, summed=summed)).mechanism) == expected
 
 
 def test_the_kind_of_mechanism_changes_the_context():

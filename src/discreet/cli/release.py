@@ -302,6 +302,6 @@ def _plan_as_text(plan: Plan) -> str:
         summed = plan.query.request.summed
         note = " at most: its bound is chosen privately" if summed is not None and summed.private else ""
         if summed is not None and summed.rows is not None:
-            note = f"; that of an average is for {plan.error_basis}"
+            note = f" for {plan.error_basis}"
         lines["error of a sum"] = f"{error:,.3g}{note}"
     return "\n".join(f"{name:<16}{text}" for name, text in lines.items() if text)

@@ -89,8 +89,8 @@ class Reader(Protocol):
         are in ascending order of the labels, missing ones first, text by UTF-8 bytes. With a domain, exactly its items
         are returned. Segments are in the order of the request; each user counts in one of them. Labels are text, int64,
         decimals, booleans, dates or microseconds, in every engine. With request.squared_lengths, the head also has the
-        scaled sums and the users by length; only engines whose attribute has_scaled_sums is true get such requests,
-        and only those whose attribute has_arrivals is true get requests with `Arrivals`.
+        scaled sums and the users by length, and those of rows of averages; only engines whose attribute has_scaled_sums
+        is true get such requests, and only those whose attribute has_arrivals is true get requests with `Arrivals`.
 
         Args:
             seed: decides which random segment and items of a user are kept, where request.each or
@@ -530,15 +530,32 @@ def exact_head(table: pa.Table, request: HeadRequest) -> ExactHead:
         columns = [int64_array(table.column(f"v{n}")) for n in range(len(request.arrivals.reached))]
         reached = np.column_stack(columns) if columns else None
         return ExactHead(counts, request.limit, labels, before=before, reached=reached)
-    lengths = len(request.squared_lengths)
     rows = None if request.summed is None or request.summed.rows is None else int64_array(table.column("r"))
+    scaled, users = _by_length(table, "t", "v", len(request.squared_lengths))
+    scaled_rows, row_users = _by_length(table, "r", "vr", len(request.squared_row_lengths))
+    return ExactHead(
+        counts,
+        request.limit,
+        labels,
+        sums,
+        scaled,
+        users,
+        ends,
+        rows,
+        scaled_rows=scaled_rows,
+        row_users=row_users,
+    )
+
+
+def _by_length(
+    table: pa.Table, scaled: str, users: str, lengths: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]] | tuple[None, None]:
+    """Return the scaled sums of *table* and the users by length, or None for no *lengths*."""
     if not lengths:
-        return ExactHead(counts, request.limit, labels, sums, ends=ends, rows=rows)
-    scaled = np.column_stack([int64_array(table.column(f"t{n}")) for n in range(lengths)])
-    users = np.zeros(lengths, dtype=np.int64)
-    if len(counts):
-        users[:] = [int64_array(table.column(f"v{n}"))[0] for n in range(lengths)]
-    return ExactHead(counts, request.limit, labels, sums, scaled, users, rows=rows)
+        return None, None
+    columns = [int64_array(table.column(f"{scaled}{n}")) for n in range(lengths)]
+    first = [int(int64_array(table.column(f"{users}{n}"))[:1].sum()) for n in range(lengths)]
+    return np.column_stack(columns), np.array(first, dtype=np.int64)
 
 
 def _in_segments(table: pa.Table, request: HeadRequest) -> tuple[pa.Table, tuple[int, ...]]:

@@ -20,6 +20,7 @@ from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from typing import ClassVar
 
 from discreet.errors import InputError, UnknownColumn
@@ -160,15 +161,16 @@ def number_columns(request: HeadRequest) -> list[str]:
     Returns:
         n (counts); b (counts of an earlier period) and v0, v1, ... (`ExactHead.reached`), if arrivals have them; t
         (sums), if a column is summed; r (rows), if it is averaged; and if its bound is chosen privately, t0, t1, ...
-        (`ExactHead.scaled`) and v0, v1, ... (`ExactHead.users`, the same in every row).
+        (`ExactHead.scaled`), v0, v1, ... (`ExactHead.users`, the same in every row), and for rows of averages r0, ...
+        and vr0, ... likewise.
     """
-    lengths = len(request.squared_lengths)
     if request.arrivals is not None:
         names = ["n"] if request.arrivals.before is None else ["n", "b"]
         return names + [f"v{n}" for n in range(len(request.arrivals.reached))]
     names = ["n"] if request.summed is None else ["n", "t"]
     names += [] if request.summed is None or request.summed.rows is None else ["r"]
-    return names + [f"{name}{n}" for name in "tv" for n in range(lengths)]
+    names += [f"{name}{n}" for name in ("t", "v") for n in range(len(request.squared_lengths))]
+    return names + [f"{name}{n}" for name in ("r", "vr") for n in range(len(request.squared_row_lengths))]
 
 
 class HeadStatement:
@@ -472,9 +474,14 @@ class HeadStatement:
         if not squares:
             return counts
         selected = f"{self._leading}{', '.join(numbers)}"
-        whens = " ".join(f"WHEN l <= {square} THEN {n}" for n, square in enumerate(squares))
-        placed = f"SELECT u, CASE {whens} END AS b FROM p WHERE l > 0 GROUP BY u, l"
-        users = (f"CAST(count(CASE WHEN b = {n} THEN 1 END) AS BIGINT) AS v{n}" for n in range(len(squares)))
+        lengths = {"l": ("v", squares), "k": ("vr", request.squared_row_lengths)}
+        lengths = {length: of for length, of in lengths.items() if of[1]}
+        placed = f"SELECT u, {', '.join(lengths)} FROM p GROUP BY u, {', '.join(lengths)}"
+        users = (
+            f"CAST(count(CASE WHEN {length} > {before} AND {length} <= {square} THEN 1 END) AS BIGINT) AS {name}{n}"
+            for length, (name, of) in lengths.items()
+            for n, (before, square) in enumerate(pairwise((0, *of)))
+        )
         joined = f"({counts}) AS h CROSS JOIN (SELECT {', '.join(users)} FROM ({placed}) AS c) AS v"
         return f"SELECT {selected} FROM (WITH p AS ({pairs}) SELECT {selected} FROM {joined}) AS w"
 
@@ -521,22 +528,25 @@ class HeadStatement:
     def _with_lengths(self, pairs: str, summed: SumBounds) -> str:
         """Return a SELECT of the pairs with s in bounds, and l: the squared length of the user's sums, in steps.
 
-        For an average, the sums are those that `_weighted` weighs.
+        For an average, the sums are those that `_weighted` weighs, and k is the squared length of the numbers of rows.
         """
-        added = "s"
-        unit = summed.step * summed.parts
-        others = ""
+        kept = f"{self._leading}u, c, s"
         if summed.rows is None:
             least = f"CAST(greatest(least(coalesce(s, 0), {summed.units[1]}), 0) AS BIGINT)"
             clipped = f"SELECT {self._leading}u, c, {least} AS s FROM ({pairs}) AS q"
+            added = {"l": ("s", summed.step)}
         else:
             clipped = self._weighted(pairs, summed)
-            added = "w * s"
-            others = ", w, m"
-        steps = f"CAST(floor(CAST({added} + {unit - 1} AS {self.double}) / {unit}e0) AS BIGINT)"
-        squared = f"SELECT {self._leading}u, c, s{others}, {steps} * {steps} AS q FROM ({clipped}) AS a"
-        length = f"CAST(least(sum(q) OVER (PARTITION BY u), {MAX_COUNT}) AS BIGINT)"
-        return f"SELECT {self._leading}u, c, s{others}, {length} AS l FROM ({squared}) AS b"
+            kept += ", w, m"
+            added = {"l": ("w * s", summed.step * ROW_UNIT), "k": ("w * m", summed.of_rows.step * ROW_UNIT)}
+        squares = ""
+        for name, (value, unit) in added.items():
+            steps = f"CAST(floor(CAST({value} + {unit - 1} AS {self.double}) / {unit}e0) AS BIGINT)"
+            squares += f", {steps} * {steps} AS q{name}"
+        lengths = "".join(
+            f", CAST(least(sum(q{name}) OVER (PARTITION BY u), {MAX_COUNT}) AS BIGINT) AS {name}" for name in added
+        )
+        return f"SELECT {kept}{lengths} FROM (SELECT {kept}{squares} FROM ({clipped}) AS a) AS b"
 
     def _pairs(self, rows: str) -> str:
         """Return a SELECT of the pairs of an item and a user: c (rows) and, if a column is summed, s (its sum).
@@ -561,20 +571,23 @@ class HeadStatement:
         summed = self.request.summed
         counts = f"CAST(coalesce(sum(least(c, {request.rows_per_group})), 0) AS BIGINT) AS n"
         if summed is not None:
-            squares = request.squared_lengths
             low, high = summed.units
             sums = {"t": f"greatest(least(coalesce(s, 0), {high}), {low})"}
             if summed.rows is not None:
                 sums = {name: f"CAST(w * {value} AS DECIMAL(38, 0))" for value, name in (("s", "t"), ("m", "r"))}
-                pairs = pairs if squares else f"({self._weighted(f'SELECT * FROM {pairs}', summed)}) AS g"
-            for n, square in enumerate(squares):
+                if not summed.private:
+                    pairs = f"({self._weighted(f'SELECT * FROM {pairs}', summed)}) AS g"
+            bounded = [("t", "s", "l", n, square) for n, square in enumerate(request.squared_lengths)]
+            bounded += [("r", "m", "k", n, square) for n, square in enumerate(request.squared_row_lengths)]
+            for name, value, length, n, square in bounded:
                 # The 1 that is subtracted makes up for the rounding of the quotient and the root.
-                share = f"floor({ROW_UNIT}e0 * sqrt({square}e0 / CAST(l AS {self.double})))"
-                weight = f"CASE WHEN l <= {square} THEN {ROW_UNIT} ELSE greatest(CAST({share} AS BIGINT) - 1, 0) END"
+                share = f"floor({ROW_UNIT}e0 * sqrt({square}e0 / CAST({length} AS {self.double})))"
+                least = f"greatest(CAST({share} AS BIGINT) - 1, 0)"
+                weight = f"CASE WHEN {length} <= {square} THEN {ROW_UNIT} ELSE {least} END"
                 if summed.rows is not None:  # both weights in one: so the product of the rounded one is in bounds
                     weight = f"CAST(floor(CAST(w * {weight} AS {self.double}) / {ROW_UNIT}e0) AS BIGINT)"
                 # As decimals: the product of a large sum and its weight is no BIGINT, and one user could have it.
-                sums[f"t{n}"] = f"CAST(s AS DECIMAL(20, 0)) * CAST({weight} AS DECIMAL(5, 0))"
+                sums[f"{name}{n}"] = f"CAST({value} AS DECIMAL(20, 0)) * CAST({weight} AS DECIMAL(5, 0))"
             for name, value in sums.items():
                 # The sum saturates, because one user could cause an error if a large sum raised one.
                 total = f"coalesce(sum({value}), 0)"

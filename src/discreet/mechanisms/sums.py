@@ -49,6 +49,9 @@ MISS = 0.05
 _LEAST_SQUARES = 2 / 3
 """The variance of a sum, and of a number of rows, by least squares with their difference, relative to that without."""
 
+_CORRELATION = 0.5
+"""The correlation of the noise of a sum and of its number of rows by these least squares."""
+
 CHOICE_SHARE = Fraction(1, 4)
 """The cost of choosing a bound, relative to the sums; a count that one user moves by 1 at most."""
 
@@ -100,11 +103,13 @@ class _Sums:
         return self.value_noise(self.summed.most_rows)
 
     def _price(self, released: int) -> Cost:
-        """Return the cost of the sums of *released* items, of their numbers of rows, and of the choice of a bound."""
+        """Return the cost of the sums of *released* items, of their numbers of rows, and of the choices of bounds."""
         rho = self.sum_noise().rho(self.summed.most)
         rho += self.row_noise().rho(self.summed.most_rows) if self.average else 0
-        sums = Cost(min(released, self.moved) * rho)
-        return sums + self._scaled().cost() if released and self.summed.private else sums
+        price = Cost(min(released, self.moved) * rho)
+        for scaled in self._scaled() if released else ():
+            price += scaled.cost()
+        return price
 
     def _epsilon(self) -> Fraction | None:
         """Return epsilon of the sums and numbers of rows with Laplace noise; None for Gaussian and private bounds."""
@@ -112,8 +117,19 @@ class _Sums:
             return None
         return (2 if self.average else 1) * self.moved / self.unit_scale
 
-    def _scaled(self) -> ScaledSums:
-        return ScaledSums(self.summed, self.moved, self.unit_scale, self.noise)
+    def _scaled(self) -> tuple[ScaledSums, ...]:
+        """Return the privately bounded sums, and numbers of rows of averages; nothing if no bound is private."""
+        if not self.summed.private:
+            return ()
+        sums = ScaledSums(self.summed, self.moved, self.unit_scale, self.noise)
+        if not self.average:
+            return (sums,)
+        return sums, ScaledSums(self.summed.of_rows, self.moved, self.unit_scale, self.noise, of_rows=True)
+
+    def _release_bounded(self, head: ExactHead, moved: int, bits: Bits) -> tuple[ReleasedScaledSums, ...]:
+        """Return privately bounded sums of *head*, and numbers of rows of averages; a user moves *moved* of each."""
+        sources = ((head.scaled, head.users), (head.scaled_rows, head.row_users))
+        return tuple(sums.release(*source, moved, bits) for sums, source in zip(self._scaled(), sources, strict=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,14 +238,8 @@ class RankedSums(_Sums):
                 averaged = SumsAndRows.independent(nothing, self.sum_noise(), nothing, self.row_noise())
                 return averages(averaged, ranked, self.summed)
             return replace(ranked, measured=measured_sums(nothing, self.sum_noise(), self.summed))
-        head = source.sums_of(ranked.positions)
-        sums = self._scaled().release(head, min(n, self.moved), bits)
-        ranked = replace(ranked, cost=ranked.cost + self._price(n))
-        if not self.average:
-            return replace(ranked, measured=sums.measured())
-        rows = with_noise(_rows_of(head), self.row_noise(), bits, "rows")
-        averaged = SumsAndRows.independent(sums.parts, sums.noise, rows, self.row_noise())
-        return averages(averaged, ranked, self.summed, sums)
+        released = self._release_bounded(source.sums_of(ranked.positions), min(n, self.moved), bits)
+        return _measured_by_bound(released, replace(ranked, cost=ranked.cost + self._price(n)), self.summed)
 
     def released_noise(self) -> Noise | SharedNoise:
         """Return the noise of the sums: `sum_noise`, or noise that they share where it is smaller at the same cost.
@@ -365,17 +375,13 @@ class ListedSums(_Sums):
         )
 
     def _release_scaled(self, head: ExactHead, bits: Bits) -> Outcome:
-        sums = self._scaled().release(head, self.moved, bits)
-        rows = with_noise(_rows_of(head), self.row_noise(), bits, "rows") if self.average else None
-        order = shuffled(len(sums.parts), bits, "ties")
-        ranked = sums.measured().values if rows is None else rows
+        released = self._release_bounded(head, self.moved, bits)
+        ranked = released[-1].measured().values
+        order = shuffled(len(ranked), bits, "ties")
         order = order[np.argsort(-ranked[order], kind="stable")]
-        sums = replace(sums, parts=sums.parts[order])
+        released = tuple(replace(scaled, parts=scaled.parts[order]) for scaled in released)
         outcome = Outcome(order, ordered=True, complete=True, cost=self.worst_cost())
-        if rows is None:
-            return replace(outcome, measured=sums.measured())
-        averaged = SumsAndRows.independent(sums.parts, sums.noise, rows[order], self.row_noise())
-        return averages(averaged, outcome, self.summed, sums)
+        return _measured_by_bound(released, outcome, self.summed)
 
     def released_noise(self) -> Noise | SharedNoise:
         """Return the noise of the sums: `sum_noise`, or noise that they share where it is smaller at the same cost."""
@@ -429,7 +435,8 @@ def _moved_values(request: Request) -> Fraction:
     """Return the largest number of noisy values that one user moves: sums, their rows, the choice of their bound."""
     moved = _moved_sums(request)
     values = Fraction(moved * (2 if request.average else 1))
-    return values + _choice_price(moved) if _bounds(request).private else values
+    choices = (2 if request.average else 1) * _choice_price(moved)
+    return values + choices if _bounds(request).private else values
 
 
 def _choice_price(moved: int) -> Fraction:
@@ -484,6 +491,10 @@ class SumsAndRows:
         sum_width: half width of the 95 % interval of a sum.
         row_width: half width of the 95 % interval of a number of rows.
         correlation: that of the noise of a sum and the noise of its number of rows.
+        share: what a private bound leaves of the sums.
+        row_share: what one leaves of the rows.
+        least: the least that it leaves of a single sum.
+        least_rows: the least that it leaves of the rows of an item.
     """
 
     sums: NDArray[np.float64]
@@ -493,6 +504,10 @@ class SumsAndRows:
     sum_width: float
     row_width: float
     correlation: float = 0.0
+    share: float = 1.0
+    row_share: float = 1.0
+    least: float = 1.0
+    least_rows: float = 1.0
 
     @classmethod
     def independent(
@@ -543,7 +558,7 @@ def noisy_sums_and_rows(mechanism: _Sums, sums: NDArray[np.int64], rows: NDArray
         row_std,
         width * sum_std,
         width * row_std,
-        correlation=0.5,
+        correlation=_CORRELATION,
     )
 
 
@@ -562,6 +577,17 @@ def difference_noise(mechanism: _Sums) -> Noise | None:
     return mechanism.value_noise(factor * summed.most)
 
 
+def average_factors(mechanism: RankedSums | ListedSums) -> tuple[float, float]:
+    """Return the least and the largest error of averages up to C / tau, relative to that of the sum over the rows.
+
+    They are those of sqrt(1 - 2 c x + x^2) for x from 0 to 1 and the correlation c, rounded outwards to 1 / 100.
+    """
+    correlation = 0.0 if difference_noise(mechanism) is None else _CORRELATION
+    least = math.sqrt(1 - correlation**2)
+    most = max(1.0, math.sqrt(2 - 2 * correlation))
+    return math.floor(100 * least) / 100, math.ceil(100 * most) / 100
+
+
 def _difference_factors(summed: SumBounds) -> tuple[int, int]:
     """Return the least whole factors of a sum and a number of rows with which one user moves both as far at most."""
     common = math.gcd(summed.most, summed.most_rows)
@@ -574,59 +600,77 @@ def _sum_std(mechanism: RankedSums | ListedSums) -> float:
     Raises:
         InputError: not even the noise of the least private bound can be sampled.
     """
-    if mechanism.summed.private:
-        mechanism._scaled().check()
+    for sums in mechanism._scaled():
+        sums.check()
     share = 1.0 if difference_noise(mechanism) is None else _LEAST_SQUARES
     return mechanism.released_noise().std * math.sqrt(share) / mechanism.summed.parts
 
 
-def averages(
-    measured: SumsAndRows, outcome: Outcome, summed: SumBounds, scaled: ReleasedScaledSums | None = None
-) -> Outcome:
+def _measured_by_bound(released: tuple[ReleasedScaledSums, ...], outcome: Outcome, summed: SumBounds) -> Outcome:
+    """Return *outcome* with privately bounded sums, or with their averages if numbers of rows were released as well."""
+    if len(released) == 1:
+        return replace(outcome, measured=released[0].measured())
+    sums, rows = released
+    measured = replace(
+        SumsAndRows.independent(sums.parts, sums.noise, rows.parts, rows.noise),
+        share=sums.share,
+        row_share=rows.share,
+        least=sums.least,
+        least_rows=rows.least,
+    )
+    return averages(measured, outcome, summed, sums.clipping)
+
+
+def averages(measured: SumsAndRows, outcome: Outcome, summed: SumBounds, clipping: Clipping | None = None) -> Outcome:
     """Return *outcome* with noisy sums divided by noisy numbers of rows, and with these numbers as its counts.
 
     The interval is Fieller's (1954): all r with |sum - r rows| at most the half width of that difference, whose square
     is sum_width^2 - 2 r correlation sum_width row_width + r^2 row_width^2. Where rows are not above their own half
-    width, it is [low, high], which contains the average of values that are clipped to it.
+    width, it is [low, high], which contains the average of values that are clipped to it. What private bounds leave of
+    sums and rows is divided by the shares; a lower end allows for the most that they take from the rows, and an upper
+    end for the most that they take from the sum.
 
     Args:
         measured: the sums and the numbers of rows.
         summed: the bounds of the values and of each user's contribution.
-        scaled: the sums, if they are bounded privately; their upper ends allow for what is taken away.
+        clipping: the private bound of the sums, or None.
 
     Returns:
         the averages; standard errors are first-order errors of a quotient, at most high - low.
     """
     lowest, highest = summed.units
-    number = measured.rows
+    number = measured.rows / measured.row_share
     # A number below one row is replaced by one row: an item without rows has no average.
     least = np.maximum(number, summed.parts)
-    share = 1.0 if scaled is None else scaled.share
-    least_share = 1.0 if scaled is None else scaled.least
-    centre = np.clip(measured.sums / share / least, lowest, highest)
-    has_rows = number > measured.row_width
-    most = replace(measured, sums=measured.sums / least_share, sum_width=measured.sum_width / least_share)
-    low = np.where(has_rows, _fieller(measured, has_rows)[0], lowest)
-    high = np.where(has_rows, _fieller(most, has_rows)[1], highest)
-    sum_std = measured.sum_std / share
-    row_std = centre * measured.row_std
-    error = np.sqrt(sum_std**2 - 2 * measured.correlation * sum_std * row_std + row_std**2) / least
+    centre = np.clip(measured.sums / measured.share / least, lowest, highest)
+    has_rows = measured.rows > measured.row_width
+    most_rows = replace(
+        measured, rows=measured.rows / measured.least_rows, row_width=measured.row_width / measured.least_rows
+    )
+    most_sums = replace(measured, sums=measured.sums / measured.least, sum_width=measured.sum_width / measured.least)
+    low = np.where(has_rows, _fieller(most_rows, has_rows)[0], lowest)
+    high = np.where(has_rows, _fieller(most_sums, has_rows)[1], highest)
+    sum_std = measured.sum_std / measured.share
+    row_std = measured.row_std / measured.row_share
+    moved = centre * row_std
+    error = np.sqrt(sum_std**2 - 2 * measured.correlation * sum_std * moved + moved**2) / least
     shown = Measured(
         "average",
         centre,
         np.minimum(error, highest - lowest),
         np.minimum(np.clip(low, lowest, highest), centre),
         np.maximum(np.clip(high, lowest, highest), centre),
-        None if scaled is None else scaled.clipping,
+        clipping,
     )
-    width = math.ceil(measured.row_width / summed.parts)
     counts = np.rint(number / summed.parts).astype(np.int64)
+    width = math.ceil(measured.row_width / summed.parts)
+    ends = np.rint(measured.rows / summed.parts).astype(np.int64)
     return replace(
         outcome,
         counts=counts,
-        std_errors=np.full(len(number), measured.row_std / summed.parts),
-        low=np.maximum(counts - width, 0),
-        high=np.maximum(counts + width, 0),
+        std_errors=np.full(len(number), row_std / summed.parts),
+        low=np.maximum(ends - width, 0),
+        high=np.maximum(np.ceil((ends + width) / measured.least_rows), 0).astype(np.int64),
         measured=shown,
     )
 
@@ -687,12 +731,14 @@ class ScaledSums:
         summed: the bounds to choose from.
         moved: largest number of released sums that one user moves, by which the choice is priced.
         scale: noise scale at which a value that one user moves by 1 costs as much as a count.
+        of_rows: True for the numbers of rows of averages in place of sums.
     """
 
     summed: SumBounds
     moved: int
     scale: Fraction
     noise: NoiseName
+    of_rows: bool = False
 
     def cost(self) -> Cost:
         """Return the cost of the choice."""
@@ -702,35 +748,42 @@ class ScaledSums:
         """Raise `InputError` if not even the noise of the least bound can be sampled."""
         self._noise(2 * self.summed.squared_lengths(1)[0], 1)
 
-    def release(self, head: ExactHead, moved: int, bits: Bits) -> ReleasedScaledSums:
-        """Return noisy sums of all items of *head*, at the price of *moved* sums and the choice.
+    def release(
+        self, scaled: NDArray[np.int64] | None, users: NDArray[np.int64] | None, moved: int, bits: Bits
+    ) -> ReleasedScaledSums:
+        """Return noisy sums of all items, at the price of *moved* sums and the choice.
 
         Args:
+            scaled: the exact sums by bound, as `ExactHead.scaled`.
+            users: the exact users by bound, as `ExactHead.users`.
             moved: the most of these items that one user has; the bounds to choose from are for that many.
         """
-        if head.scaled is None or head.users is None:
+        if scaled is None or users is None:
             raise InvariantViolated("the engine returned no scaled sums")
         squares = np.array(self.summed.squared_lengths(moved), dtype=np.float64)
         bounds = np.sqrt(squares) * self.summed.step
+        lengths = _MIDDLE * bounds
+        if self.of_rows:  # most users have few, and the squares between two bounds are whole
+            lengths = np.maximum(lengths, np.sqrt(np.concatenate([[0.0], squares[:-1]]) + 1) * self.summed.step)
         users_noise = self._users_noise()
-        noisy = with_noise(head.users, users_noise, bits, "users").astype(np.float64)
+        noisy = with_noise(users, users_noise, bits, "row users" if self.of_rows else "users").astype(np.float64)
         falling = believable(noisy, users_noise.std, _CERTAIN)
         # Bins that stand out by themselves, though those between them and the bulk do not.
         apart = (falling == 0) & (noisy >= _CERTAIN * users_noise.std)
-        users = np.where(apart, noisy, falling)
-        if not users.any():
-            users = np.where(noisy == noisy.max(), 1.0, 0.0)
-        shares = _kept(bounds, users)
+        plausible = np.where(apart, noisy, falling)
+        if not plausible.any():
+            plausible = np.where(noisy == noisy.max(), 1.0, 0.0)
+        shares = _kept(bounds, lengths, plausible)
         errors = float(self.scale) * bounds / math.sqrt(moved) / shares  # standard errors of a sum
         errors[float(self.scale) * ROW_UNIT * bounds > MAX_SCALE / 2] = math.inf  # noise that cannot be sampled
         errors[0] = min(errors[0], MAX_SCALE)
-        size = float(users @ (_MIDDLE * bounds)) / len(head.scaled)
+        size = float(plausible @ lengths) / len(scaled)
         chosen = int(np.argmin((errors / size) ** 2 + (_BIAS * (1 - shares)) ** 2))
         noise = self._noise(self.summed.squared_lengths(moved)[chosen], moved)
-        parts = with_noise(head.scaled[:, chosen], noise, bits, "sums")
+        parts = with_noise(scaled[:, chosen], noise, bits, "rows" if self.of_rows else "sums")
         share = float(shares[chosen])
         likely, fewest = (
-            float(_kept(bounds, _with_hidden(noisy, users_noise.std, beyond, apart))[chosen])
+            float(_kept(bounds, lengths, _with_hidden(noisy, users_noise.std, beyond, apart))[chosen])
             for beyond in (0.0, _HIDDEN)
         )
         least = max(1 - _UNEVEN * (1 - fewest), min(likely, share / _UNEVEN))
@@ -747,9 +800,8 @@ class ScaledSums:
         return noise_of(self.noise, ceil_sqrt(variance))
 
 
-def _kept(bounds: NDArray[np.float64], users: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the share of the lengths of *users*, a histogram by bounds, that each bound keeps."""
-    lengths = _MIDDLE * bounds
+def _kept(bounds: NDArray[np.float64], lengths: NDArray[np.float64], users: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the share of the *lengths* of *users*, a histogram by bounds, that each bound keeps."""
     shares: NDArray[np.float64] = np.minimum(lengths, bounds[:, None]) @ users / (lengths @ users)
     return np.minimum(shares, 1.0)  # all may be kept, but for rounding
 

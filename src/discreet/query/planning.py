@@ -31,7 +31,7 @@ from discreet.mechanisms import (
     check_bounds,
     summing,
 )
-from discreet.mechanisms.sums import ListedSums, RankedSums, difference_noise
+from discreet.mechanisms.sums import ListedSums, RankedSums, average_factors
 from discreet.query.canonical import canonical, possible_labels
 from discreet.query.predicates import bind_where, columns_of, find_column
 from discreet.query.pricing import PerUnit, priced
@@ -324,9 +324,9 @@ class Plan:
         summed = request.summed
         if isinstance(mechanism, RankedSums | ListedSums) and summed is not None and summed.rows is not None:
             largest = float(max(-summed.low, summed.high)) / summed.rows
-            factor = "1 to 1.42" if difference_noise(mechanism) is None else "0.86 to 1"
-            factor = "up to 1.42" if summed.private else factor
-            return f"a number of rows, by which it is divided; {factor} times as much for averages up to {largest:.4g}"
+            lowest, highest = average_factors(mechanism)
+            factor = f"up to {highest:g}" if summed.private else f"{lowest:g} to {highest:g}"
+            return f"an average of n rows, divided by n; {factor} times that for averages up to {largest:.4g}"
         most = request.groups_per_user
         bound = None if most is None or not request.items else f"at most {most:,} item{'s' * (most > 1)} of a user"
         if request.domain is None:

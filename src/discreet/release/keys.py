@@ -24,7 +24,7 @@ from discreet.errors import InexactHead, InputError
 from discreet.head_request import HeadRequest, SumBounds
 from discreet.mechanisms import Auto, Each, KnownAuto, KnownGumbel, KnownLaplace, Mechanism, TwoRound
 from discreet.mechanisms.anchored import SharedLaplace, SharedNoise
-from discreet.mechanisms.sums import ListedSums, RankedSums
+from discreet.mechanisms.sums import ListedSums, RankedSums, difference_noise
 from discreet.noise import Encodable, KeyedBits
 from discreet.noise.bits import MIN_SECRET_BYTES, encode
 from discreet.values import ExactHead, UserItemPairs
@@ -107,8 +107,8 @@ def drawing(mechanism: Mechanism | Each) -> str:
     """Return the order in which *mechanism* draws its bits: `DRAWING`, with a mark if values share noise.
 
     Mechanisms over listed items drew independent noise before, in streams of the same labels; known-auto Gaussian noise
-    for few items; privately bounded sums the noise of each sum's own bound; averages no noise of differences; and two
-    rounds the same noise, widened by other factors.
+    for few items; privately bounded sums the noise of each sum's own bound, and their numbers of rows that of the
+    declared bound; averages no noise of differences; and two rounds the same noise, widened by other factors.
     """
     inner = mechanism.inner if isinstance(mechanism, Each) else mechanism
     if isinstance(inner, Auto | TwoRound):
@@ -116,8 +116,8 @@ def drawing(mechanism: Mechanism | Each) -> str:
     noises: list[object] = []
     if isinstance(inner, RankedSums | ListedSums):
         if inner.summed.private:
-            return f"{DRAWING}, scaled"
-        if inner.average:
+            return f"{DRAWING}, scaled rows" if inner.average else f"{DRAWING}, scaled"
+        if difference_noise(inner) is not None:
             return f"{DRAWING}, differences"
         noises.append(inner.released_noise())
     ranking = inner.ranking if isinstance(inner, RankedSums) else inner
@@ -245,7 +245,8 @@ def fingerprint(head: ExactHead, request: HeadRequest, seed: bytes, key: bytes) 
     listed = None if request.domain is None else _lossless(request.domain)
     sent = encodable(dataclasses.replace(request, domain=None)), listed, seed
     sums = None if head.sums is None else head.sums.tobytes() + (b"" if head.rows is None else head.rows.tobytes())
-    bounds = () if head.scaled is None or head.users is None else (head.scaled.tobytes(), head.users.tobytes())
+    by_length = (head.scaled, head.users, head.scaled_rows, head.row_users)
+    bounds = [numbers.tobytes() for numbers in by_length if numbers is not None]
     returned = _lossless(head.labels), head.counts.tobytes(), sums, *bounds
     return Fingerprint(*(hmac.digest(key, encode(part), hashlib.sha256) for part in (sent, returned)))
 
@@ -330,8 +331,13 @@ class RecordedPairs:
         ordered = head.scaled[order]
         self._record(ordered.ravel())
         users = self._record(head.users)
-        rows = None if head.rows is None else self._record(head.rows[order])
-        return ExactHead(np.zeros(len(order), dtype=np.int64), len(order), None, None, ordered, users, rows=rows)
+        counts = np.zeros(len(order), dtype=np.int64)
+        if head.scaled_rows is None or head.row_users is None:
+            return ExactHead(counts, len(order), None, None, ordered, users)
+        rows = head.scaled_rows[order]
+        self._record(rows.ravel())
+        row_users = self._record(head.row_users)
+        return ExactHead(counts, len(order), None, None, ordered, users, scaled_rows=rows, row_users=row_users)
 
     def users_by_size(self, bounds: Ints) -> Ints:
         return self._record(self._written().users_by_size(bounds))

@@ -231,6 +231,7 @@ class Release:
                     f"{clipping['bound']}, which was chosen privately: those of about {share} % of the users. That "
                     f"keeps about {portion} % of the sums, by which they were divided, and the intervals allow for that"
                 )
+                bounds[-1] += "; the numbers of rows have such a bound of their own" if summed.rows is not None else ""
                 uncovered = "the other bounds leave"
             elif clipping is not None:
                 share, least, most = (f"{100 * clipping[name]:.3g}" for name in ("share", "low", "high"))

@@ -398,18 +398,24 @@ def _by_user(table: pa.Table, request: HeadRequest) -> dict[Any, dict[tuple[Any,
 
 
 def reference_bounds(
-    table: pa.Table, request: HeadRequest, summed: SumBounds
+    table: pa.Table, request: HeadRequest, summed: SumBounds, *, of_rows: bool = False
 ) -> tuple[dict[Any, list[int]], list[int]]:
-    """Return `ExactHead.scaled` of each item and `ExactHead.users`, in plain Python, for labels that are listed."""
-    squares = request.squared_lengths
+    """Return `ExactHead.scaled` of each item and `ExactHead.users`, in plain Python, for labels that are listed.
+
+    Args:
+        of_rows: True for `ExactHead.scaled_rows` and `ExactHead.row_users`.
+    """
+    squares = request.squared_row_lengths if of_rows else request.squared_lengths
+    step = summed.of_rows.step if of_rows else summed.step
     sums: dict[Any, list[int]] = {}
     users = [0] * len(squares)
     for items in _users(table, request, b""):
         values = {labels: _values(rows, summed) for labels, rows in items.items()}
         clipped = {labels: (ROW_UNIT, min(max(sum(own), 0), summed.units[1])) for labels, own in values.items()}
         if summed.rows is not None:
-            clipped = {labels: _weighed(own, summed)[:2] for labels, own in values.items()}
-        length = sum((-(-own * total // (ROW_UNIT * summed.step))) ** 2 for own, total in clipped.values())
+            weighed = {labels: _weighed(own, summed) for labels, own in values.items()}
+            clipped = {labels: (own, number if of_rows else total) for labels, (own, total, number) in weighed.items()}
+        length = sum((-(-own * total // (ROW_UNIT * step))) ** 2 for own, total in clipped.values())
         for n, square in enumerate(squares):
             above = math.floor(ROW_UNIT * math.sqrt(float(square) / max(length, 1))) - 1
             weight = ROW_UNIT if length <= square else max(above, 0)
@@ -1102,12 +1108,13 @@ class EngineSuite:
                 assert {label: total for label, total in totals.items() if label in sums or any(total)} == sums
                 assert head.users is not None
                 assert head.users.tolist() == users
-                if summed.rows is not None:  # the rows of an average do not depend on the bound
-                    declared = dataclasses.replace(request, summed=dataclasses.replace(summed, private=False))
-                    rows = engine.head(declared).rows
-                    assert head.rows is not None
-                    assert rows is not None
-                    assert head.rows.tolist() == rows.tolist()
+                assert (head.scaled_rows is None) == (summed.rows is None)
+                if head.scaled_rows is not None and head.row_users is not None:
+                    rows, users = reference_bounds(table, request, summed, of_rows=True)
+                    labels = zip(*(column.to_pylist() for column in head.labels.columns), strict=True)
+                    totals = dict(zip(labels, head.scaled_rows.tolist(), strict=True))
+                    assert {label: total for label, total in totals.items() if label in rows or any(total)} == rows
+                    assert head.row_users.tolist() == users
 
     def test_columns_that_cannot_be_summed_are_refused_beforehand(self) -> None:
         """The column's type alone is refused, so that the data owner sees the error and not the analyst."""

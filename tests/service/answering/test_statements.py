@@ -265,7 +265,7 @@ def test_explain_and_estimate_plan_and_charge_nothing(service):
     assert (explained["mechanism"], explained["likely_mechanism"]) == ("auto", likely["name"])
     assert explained["error_basis"] is None
     averages = sent(service, "EXPLAIN SELECT country, AVG(minutes) FROM reads GROUP BY country").json()
-    assert averages["rows"][0][-1].startswith("a number of rows, by which it is divided; ")
+    assert averages["rows"][0][-1].startswith("an average of n rows, divided by n; ")
     prices = {}
     for name in ("SUM", "AVG"):
         priced = sent(service, f"EXPLAIN SELECT country, {name}(minutes) FROM reads GROUP BY country").json()

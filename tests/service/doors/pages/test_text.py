@@ -44,9 +44,9 @@ def test_a_price_has_the_intervals_that_will_be_shown_and_says_what_the_error_of
     assert shown == "95 % of the counts are off by at most 287 to 1,323 users."
     (shown,) = text.expected_error(Expected(**fields, min_half_width=33, max_half_width=33), "rows")
     assert shown == "95 % of the counts are off by at most 33 rows."
-    average = Expected(**dict.fromkeys(fields) | {"sum_std_error": 100, "basis": "a number of rows"})
+    average = Expected(**dict.fromkeys(fields) | {"sum_std_error": 100, "basis": "an average of n rows, divided by n"})
     (shown,) = text.expected_error(average, "average")
-    assert shown == "The error of an average is about ± 196 for a number of rows."
+    assert shown == "The error is about ± 196 for an average of n rows, divided by n."
     (shown,) = text.expected_error(average, "sum")
     assert (
         shown

@@ -174,7 +174,7 @@ def expected_error(expected: Expected, kind: str) -> list[str]:
         sentences.append(f"95 % of the counts {off} {least}{others}.")
     if expected.sum_std_error is not None and kind == "average":
         error = number(1.96 * expected.sum_std_error)
-        sentences.append(f"The error of an average is about ± {error} for {expected.basis}.")
+        sentences.append(f"The error is about ± {error} for {expected.basis}.")
     elif expected.sum_std_error is not None:
         # With a private bound this is the error of the declared one, which no choice exceeds.
         error = number(1.96 * expected.sum_std_error)
