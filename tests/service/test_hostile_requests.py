@@ -169,10 +169,14 @@ BODIES = [
     ],
 )
 def test_no_number_freezes_the_service(measured, method, path, request_):
-    """Python converts numbers in quadratic time, and raises beyond 4,300 digits; fractions grow with the exponent."""
+    """Python converts numbers in quadratic time, and raises beyond 4,300 digits; fractions grow with the exponent.
+
+    With a key and without.
+    """
     service, check = measured
     headers = {"Content-Type": "application/json", **request_.get("headers", {})}
-    check(path[:60], lambda: service.send(method, path, **{**request_, "headers": headers}))
+    for who in ("ann", None):
+        check(f"{path[:60]} by {who}", lambda who=who: service.send(method, path, who, **{**request_, "headers": headers}))
 
 
 # -------------------------------------------------------------------------------------------------------- patterns

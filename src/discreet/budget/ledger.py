@@ -132,15 +132,12 @@ def entry_of(line: Line) -> Entry:
     """Return the content of *line*, or raise `LedgerBroken`."""
     try:
         _, _, time, kind, reservation, detail, *rest = line.body.split("\t")
-        tallies: dict[tuple[str, int], Tally] = {}
+        sums: dict[tuple[str, int], list[Amount]] = {}
         for n in range(0, len(rest), 5):
             account, bucket, part, rho, delta = rest[n : n + 5]
-            parts = [NOTHING] * 4
-            parts[PARTS.index(part)] = Amount(int(rho), int(delta))
-            where = account, int(bucket)
-            before = tallies.get(where)
-            tallies[where] = Tally(*parts) if before is None else before + Tally(*parts)
-        changes = tuple((account, bucket, tally) for (account, bucket), tally in tallies.items())
+            parts = sums.setdefault((account, int(bucket)), [NOTHING] * len(PARTS))
+            parts[PARTS.index(part)] += Amount(int(rho), int(delta))
+        changes = tuple((account, bucket, Tally(*parts)) for (account, bucket), parts in sums.items())
         return Entry(int(time), kind, None if reservation == "-" else reservation, detail, changes)
     except ValueError:
         raise LedgerBroken("a line cannot be read", line.chain, line.seq) from None

@@ -420,6 +420,13 @@ def test_a_statement_that_is_not_quick_begins_again_at_the_lowest_priority(own_p
     assert own_pool._used_now("cat") > used + statement_pool.QUICK_SECONDS
 
 
+def test_workers_are_in_the_session_of_the_service_and_not_in_its_process_group(own_pool):
+    """Ctrl-C is for the service; Linux compares priorities of processes within a session (autogroup of sched(7))."""
+    parent = own_pool._parent.pid
+    assert os.getsid(parent) == os.getsid(0)
+    assert os.getpgid(parent) != os.getpgid(0)
+
+
 def _ignoring_disconnects(compute, pool, outer, account, gone):
     with contextlib.suppress(ClientDisconnected):
         compute(pool, outer, account, disconnected=gone)

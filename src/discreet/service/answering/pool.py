@@ -403,7 +403,9 @@ class StatementPool:
                         stdout=subprocess.DEVNULL,
                         stderr=subprocess.DEVNULL,
                         cwd="/",
-                        start_new_session=True,  # Ctrl-C is for the service, which then ends it
+                        # Ctrl-C is for the service, which then ends it. In a session of their own Linux would weigh all
+                        # workers together like the service, whatever their priority (autogroup of sched(7)).
+                        process_group=0,
                     )
                 except OSError:
                     return
