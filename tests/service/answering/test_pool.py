@@ -10,6 +10,7 @@ import resource
 import signal
 import socket
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -316,7 +317,7 @@ def test_places_that_are_none_are_left_out():
 
 
 def test_a_disconnect_kills_the_worker(own_pool):
-    """It no longer runs after a few more statements, which the parent serves after it has killed it."""
+    """It soon runs no longer, and the parent serves other statements meanwhile."""
     running = []
 
     def gone():
@@ -325,9 +326,10 @@ def test_a_disconnect_kills_the_worker(own_pool):
 
     with pytest.raises(ClientDisconnected):
         computed(own_pool, ENDLESS, disconnected=gone)
-    assert any(
-        computed(own_pool).rows == 1 and not running[-1] & set(children(own_pool._parent.pid)) for _ in range(20)
-    )
+    until = time.monotonic() + 30  # at the lowest priority a process takes long to die on a busy machine
+    while running[-1] & set(children(own_pool._parent.pid)):
+        assert time.monotonic() < until
+        assert computed(own_pool).rows == 1
 
 
 def test_an_account_has_half_of_the_workers(monkeypatch):
