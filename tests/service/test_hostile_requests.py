@@ -176,7 +176,9 @@ def test_no_number_freezes_the_service(measured, method, path, request_):
     service, check = measured
     headers = {"Content-Type": "application/json", **request_.get("headers", {})}
     for who in ("ann", None):
-        check(f"{path[:60]} by {who}", lambda who=who: service.send(method, path, who, **{**request_, "headers": headers}))
+        check(
+            f"{path[:60]} by {who}", lambda who=who: service.send(method, path, who, **request_ | {"headers": headers})
+        )
 
 
 # -------------------------------------------------------------------------------------------------------- patterns
