@@ -45,7 +45,7 @@ def misses(monkeypatch, table, allowed=lambda released: released.least):
     """
     values = np.repeat(list(table), list(table.values()))
     head = head_of(values[:, None], SUMMED)
-    scaled = TOTAL._scaled()
+    (scaled,) = TOTAL._scaled()
     z, mass = gaussian(scaled._users_noise().variance, 3)
     outcomes = {}
     for drawn in itertools.product(range(len(z)), repeat=len(head.users)):
