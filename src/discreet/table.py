@@ -444,7 +444,7 @@ def table_query(
         named.append((names,) if isinstance(names, str) else tuple(names))
     (items, segment_columns), segments = named, options.pop("segments", None)
     if bool(segment_columns) != (segments is not None):
-        raise InputError("'each' and 'segments' go together: the columns of the segments, and all labels they can have")
+        raise InputError("'each' and 'segments' go together: columns, and all labels they can have (a list or file)")
     if segment_columns and not items:
         raise InputError("'each' needs items; for a total of each label, name the column as the item instead")
     if not items and k is not None:

@@ -104,7 +104,8 @@ def _check_text(text: str, error: type[SQLError | WhereError], *, arithmetic: bo
             raise error(message or f"the character {word!r} is not allowed outside of quotes", match.start())
         sign = kind in {"sign", "arithmetic"}
         if sign and signs and (word not in "-*|" or len(signs) > 2 if arithmetic else word != "-" or signs[-1] in "*-"):
-            raise error(f"{word} is not allowed here", match.start())
+            hint = "; equality is one =" if word == "=" else ""
+            raise error(f"{word} is not allowed here{hint}", match.start())
         signs = signs + word if sign else ""
         depth += (word == "(") - (word == ")")
         if depth > MAX_DEPTH:
