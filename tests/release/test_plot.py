@@ -12,7 +12,9 @@ import pytest
 from matplotlib.figure import Figure
 
 from discreet.errors import InputError
-from discreet.head_request import Derived
+from discreet.head_request import Derived, Kind
+from discreet.query.predicates import bind_where
+from discreet.query.sql import parse_where
 from discreet.release.plot import svg_bars
 from tests.release.builders import release_of
 
@@ -108,6 +110,33 @@ def test_times_are_a_line_in_their_order_with_a_band(tmp_path, each, lengths):
     assert len(axes.collections) == len(lengths)
     assert not axes.patches
     assert "band: 95 % intervals" in axes.get_title(loc="left")
+
+
+@pytest.mark.parametrize(
+    ("where", "hatched"),
+    [
+        ("day >= '2026-01-15' AND day < '2026-04-01'", [True, False]),
+        ("day >= '2026-01-01' AND day <= '2026-03-30'", [False, True]),
+        ("day >= '2026-01-01' AND day <= '2026-03-31'", [False, False]),
+        ("", [False, False]),
+    ],
+)
+def test_periods_that_the_filter_cuts_are_hatched(where, hatched):
+    """From the first or the last month to the middle between it and its neighbour; the title says so."""
+    months = [datetime.date(2026, month, 1) for month in (1, 2, 3)]
+    release = release_of(pa.table({"item": months}), k=3)
+    parts = {"derived": (Derived("item", "day", "month"),)}
+    if where:
+        parts["where"] = bind_where(parse_where(where), {"day": Kind.DATE})
+    query = dataclasses.replace(release.query, request=dataclasses.replace(release.query.request, **parts))
+    (axes,) = dataclasses.replace(release, query=query).plot().axes
+    assert len(axes.patches) == sum(hatched)
+    assert ("; hatched: incomplete" in axes.get_title(loc="left")) == any(hatched)
+    first, _, last = axes.lines[0].get_xdata(orig=False)
+    for span in axes.patches:
+        edges = [span.get_x(), span.get_x() + span.get_width()]
+        assert [first in edges, last in edges] == hatched
+        assert abs(span.get_width()) < 16, "half a month"
 
 
 def test_pairs_of_a_day_and_another_column_are_bars():

@@ -22,6 +22,7 @@ from discreet.engines.sql import quoted
 from discreet.errors import InputError
 from discreet.head_request import Kind
 from discreet.release.files import require, write_atomically, write_text
+from discreet.release.periods import covered
 from discreet.release.tables import guarded, html_table, text_table
 from discreet.values import Cost, Measured, Outcome, exact, float_above, float_below
 
@@ -456,7 +457,8 @@ class Release:
     def plot(self, path: str | Path | None = None, *, most: int | None = None) -> Any:  # noqa: ANN401 - a matplotlib figure
         """Plot the first *most* items as bars with 95 % intervals; with *path*, also write the plot. Needs matplotlib.
 
-        Dates, timestamps and their periods are a line in the order of time, with the intervals as a band.
+        Dates, timestamps and their periods are a line in the order of time, with the intervals as a band. A first or
+        last period of which the filter leaves out a part is hatched.
 
         Args:
             path: the file to write; its ending chooses the format: png, svg or pdf.
@@ -488,7 +490,13 @@ class Release:
         if times is not None:
             unit, months = times
             places = self.labels.column(0).slice(0, n).to_numpy().astype(f"M8[{unit}]")
-            return plot_line(places, values, low, high, path, title=title, axis_label=axis, apart=months)
+            incomplete = (False, False)
+            for column in request.derived:
+                if column.name == request.items[0] and not isinstance(column.each, int):
+                    incomplete = covered(column.column, column.each, request.where).cuts(sorted(texts))
+            return plot_line(
+                places, values, low, high, path, title=title, axis_label=axis, apart=months, incomplete=incomplete
+            )
         return plot_bars(texts, values, low, high, path, title=title, axis_label=axis)
 
     def __str__(self) -> str:

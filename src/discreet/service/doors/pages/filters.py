@@ -14,6 +14,7 @@ from discreet.head_request import And, Comparison, Constant, IsNull, Kind, Membe
 from discreet.query.predicates import read_number, read_text, read_timestamp
 from discreet.query.query import Select
 from discreet.query.sql import condition
+from discreet.release.periods import conjuncts
 from discreet.wire.queries import ColumnDetail, DatasetDetail
 
 MAX_CHOICES = 100
@@ -255,15 +256,6 @@ def _labels(column: ColumnDetail) -> tuple[str, ...]:
     if column.type == "decimal":
         texts = [constant.text for text in texts if (constant := read_number(text)) is not None]
     return tuple(texts)
-
-
-def conjuncts(where: Predicate | None) -> Iterator[Predicate]:
-    """Yield the conditions of a filter that all rows fulfil."""
-    if isinstance(where, And):
-        for part in where.predicates:
-            yield from conjuncts(part)
-    elif where is not None:
-        yield where
 
 
 def _compared(where: Predicate | None) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,91 @@
+"""First and last periods of a time series that hold a part of their time only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from discreet.head_request import And, Comparison, Kind, Period, Predicate
+
+DAY = timedelta(days=1)
+_LENGTHS = {"hour": timedelta(hours=1), "day": DAY, "week": 7 * DAY}
+
+
+@dataclass(frozen=True, slots=True)
+class Covered:
+    """The time that the rows of an answer can be from.
+
+    Args:
+        each: the period of the labels.
+        begin: the first moment, or None if it is not known.
+        end: the moment after the last, or None if it is not known.
+    """
+
+    each: Period
+    begin: datetime | None
+    end: datetime | None
+
+    def cuts(self, labels: Sequence[str]) -> tuple[bool, bool]:
+        """Return whether the first and the last of *labels*, in order, lack a part of their time."""
+        times = [moment(label) for label in labels if label != "(missing)"]
+        if len(times) < 2:
+            return False, False
+        first = self.begin is not None and self.begin > times[0]
+        return first, self.end is not None and self.end < _end_of(times[-1], self.each)
+
+
+def covered(
+    column: str,
+    each: Period,
+    where: Predicate | None,
+    *,
+    dates: bool = False,
+    begins: Iterable[datetime] = (),
+    ends: Iterable[datetime] = (),
+) -> Covered:
+    """Return the time that rows are from by the conditions of a filter on *column*.
+
+    Args:
+        dates: True if the column holds dates, so that a constant stands for a whole day. Constants of a bound filter
+            say so themselves.
+        begins: other moments before which there are no rows.
+        ends: other moments from which on there are none.
+    """
+    first, last = list(begins), list(ends)
+    for part in conjuncts(where):
+        if isinstance(part, Comparison) and part.column.casefold() == column.casefold():
+            time = moment(part.constant.text)
+            after = plus(time, DAY if dates or part.constant.kind is Kind.DATE else timedelta(0))
+            if part.operator in {">", ">=", "="}:
+                first.append(after if part.operator == ">" else time)
+            if part.operator in {"<", "<=", "="}:
+                last.append(time if part.operator == "<" else after)
+    return Covered(each, max(first, default=None), min(last, default=None))
+
+
+def conjuncts(where: Predicate | None) -> Iterable[Predicate]:
+    """Yield the conditions of a filter that all rows fulfil."""
+    if isinstance(where, And):
+        for part in where.predicates:
+            yield from conjuncts(part)
+    elif where is not None:
+        yield where
+
+
+def moment(text: str) -> datetime:
+    """Return the moment in UTC that a label or a constant names."""
+    return datetime.fromisoformat(text).replace(tzinfo=None)
+
+
+def plus(time: datetime, length: timedelta) -> datetime:
+    """Return the later moment, at most the last there is."""
+    return time + min(length, datetime.max - time)
+
+
+def _end_of(time: datetime, period: Period) -> datetime:
+    if period in _LENGTHS:
+        return plus(time, _LENGTHS[period])
+    months = time.month + {"month": 1, "quarter": 3, "year": 12}[period] - 1
+    year = time.year + months // 12
+    return datetime.max if year > datetime.max.year else time.replace(year=year, month=months % 12 + 1)
