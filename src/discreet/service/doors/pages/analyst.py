@@ -28,6 +28,7 @@ from discreet.query.query import ROWS_NOTE, Measure, Select
 from discreet.query.saved import read_change
 from discreet.query.sql import condition, is_select, parse_select, to_sql
 from discreet.query.statement import MAX_QUERIES, without_comments
+from discreet.release.periods import Covered
 from discreet.release.tables import shortened
 from discreet.service.answering.pool import WrittenRows
 from discreet.service.answering.statements import paid_release
@@ -634,7 +635,7 @@ class AnalystPages:
         items = charts.items_of({**release, "items": release["items"][:_MAX_SHOWN]})
         return _drawn(items, types, measured, len(query.each), self._covered(query), ranked=query.k is not None)
 
-    def _covered_rows(self, visit: Visit, answer: StatementAnswer) -> list[periods.Covered | None]:
+    def _covered_rows(self, visit: Visit, answer: StatementAnswer) -> list[Covered | None]:
         """Return the time that rows of a statement are from, if the items of its only query are their first column."""
         if len(answer.queries) != 1 or (id_ := answer.queries[0].id) is None:
             return []
@@ -644,7 +645,7 @@ class AnalystPages:
         is_unchanged = {(text.label([row[0]]),) for row in answer.rows} <= items  # no other date was computed
         return self._covered(query) if is_unchanged else []
 
-    def _covered(self, query: Select) -> list[periods.Covered | None]:
+    def _covered(self, query: Select) -> list[Covered | None]:
         dataset = self._site.catalog.datasets.get(query.dataset)
         columns = {} if dataset is None else dataset.columns
         return [periods.covered(columns, item, query.where, self._runtime.clock()) for item in query.items]
@@ -720,7 +721,7 @@ def _with_totals(query: Select, epsilon: float, *, listed: bool) -> str | None:
     return f"/ask?{urlencode({'sql': f'{head}GROUP BY ROLLUP ({groups})', 'epsilon': epsilon})}"
 
 
-def _drawn_rows(answer: StatementAnswer, covered: Sequence[periods.Covered | None] = ()) -> dict[str, Any]:
+def _drawn_rows(answer: StatementAnswer, covered: Sequence[Covered | None] = ()) -> dict[str, Any]:
     """Return the rows of a statement as the template of its table shows them."""
     ends = charts.interval_columns(answer.columns)
     noisy = [place for place, column in enumerate(answer.columns) if column.interval is not None]
@@ -771,7 +772,7 @@ def _drawn(
     types: Mapping[str, str],
     measured: str,
     segmented: int = 0,
-    covered: Sequence[periods.Covered | None] = (),
+    covered: Sequence[Covered | None] = (),
     *,
     ranked: bool = False,
 ) -> dict[str, Any]:
