@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 import tomllib
 from collections import Counter
 from pathlib import Path
@@ -13,6 +14,9 @@ SOURCE = ROOT / "src" / "discreet"
 
 ALLOWED = 12
 """Parallel assignments that swap values, or unpack two at once; their number may only fall."""
+
+USED_ONCE = 38
+"""Private functions of at most eight lines with one caller; their number may only fall."""
 
 PROSE = {"about", "asked", "found", "given", "here", "known", "made", "taken", "there", "wanted"}
 """Words that say nothing of what a variable holds."""
@@ -38,6 +42,36 @@ def test_a_class_name_belongs_to_one_class():
     """A reader who meets a name knows which class is meant, without its module."""
     owners = Counter(node.name for _, node in nodes() if isinstance(node, ast.ClassDef))
     assert [name for name, count in owners.items() if count > 1] == []
+
+
+def test_few_short_functions_have_one_caller():
+    """A few lines stand where they are used, with the reason beside them; a loop or a comprehension may need a name."""
+    definitions = Counter(node.name for _, node in nodes() if isinstance(node, ast.FunctionDef))
+    uses = Counter(getattr(node, "id", getattr(node, "attr", None)) for _, node in nodes())
+    loops = ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+    inner = {
+        id(part.func)
+        for _, node in nodes()
+        if isinstance(node, loops)
+        for part in ast.walk(node)
+        if isinstance(part, ast.Call)
+    }
+    callers = {
+        getattr(node.func, "id", getattr(node.func, "attr", None))
+        for _, node in nodes()
+        if isinstance(node, ast.Call) and id(node.func) not in inner
+    }
+    places = [
+        f"{path.relative_to(SOURCE)}:{node.lineno} {node.name}"
+        for path, node in nodes()
+        if isinstance(node, ast.FunctionDef)
+        and re.match("_[^_]", node.name)
+        and not node.decorator_list
+        and node.end_lineno - node.lineno < 8
+        and definitions[node.name] == uses[node.name] == 1
+        and node.name in callers
+    ]
+    assert len(places) <= USED_ONCE, "\n".join(places)
 
 
 def test_variables_have_the_noun_of_what_they_hold():

@@ -18,7 +18,7 @@ from discreet.budget import Budget
 from discreet.catalog.domains import filtered_domain
 from discreet.catalog.engine_pool import EnginePool, open_dataset
 from discreet.catalog.loader import load_catalog
-from discreet.catalog.model import Catalog
+from discreet.catalog.model import Catalog, RunningTable
 from discreet.catalog.sample import MAX_SAMPLE_ROWS, made_up_catalog, open_made_up, sample
 from discreet.engines.base import Engine, Reader, RequestQueue
 from discreet.errors import InputError, NotFound
@@ -46,7 +46,6 @@ from discreet.release.postprocess import ComputedRows, check_outer, compute_oute
 from discreet.values import Cost
 
 if TYPE_CHECKING:
-    from discreet.catalog.model import RunningTable
     from discreet.release.running import RunningCounter, RunningDeclaration, RunningStream
 
 

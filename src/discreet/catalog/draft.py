@@ -100,7 +100,10 @@ def draft_catalog(
     if in_engine:
         variable = "" if password_env is None else f"password_env = {write_text(password_env)}\n"
         parts.append(f"[engines.warehouse]\nurl = {write_text(source)}\n{variable}")
-    where = 'engine = "warehouse"' if in_engine else _source_setting(source)
+        where = 'engine = "warehouse"'
+    else:
+        is_relative = "://" not in source and not PurePath(source).is_absolute()
+        where = f"source = {write_text(source)}{'  # relative to the folder of this file' if is_relative else ''}"
     place, _, options = source.partition("?")
     # the dataset has the name of its table or file, or of the last segment of its URL, and begins with a letter
     word = PurePath(dict(parse_qsl(options)).get("path", place)).stem if table is None else table.rpartition(".")[2]
@@ -114,12 +117,6 @@ def draft_catalog(
         if column != user:
             parts += _blocks((*name, "columns"), column, kind, sums.get(column), names)
     return "\n".join(parts)
-
-
-def _source_setting(source: str) -> str:
-    """Return the setting of a source, which says what a relative path is relative to."""
-    is_relative = "://" not in source and not PurePath(source).is_absolute()
-    return f"source = {write_text(source)}{'  # relative to the folder of this file' if is_relative else ''}"
 
 
 def _blocks(place: tuple[str, ...], column: str, kind: Kind, summed: str | None, names: set[str]) -> Iterator[str]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from discreet.query.parse_tree import Json, Node, parse_statement
+from discreet.query.parse_tree import PLACES, Json, Node, parse_statement
 from discreet.query.sql import MAX_LIMIT_DIGITS
 
 
@@ -44,7 +44,7 @@ def _without_places(part: Any) -> Any:  # noqa: ANN401 - a part of the tree
         return [_without_places(child) for child in part]
     if not isinstance(part, dict):
         return part.casefold() if isinstance(part, str) else part
-    return {key: _without_places(value) for key, value in part.items() if not key.startswith("query_location")}
+    return {key: _without_places(value) for key, value in part.items() if key not in PLACES}
 
 
 def column_place(constant: Node) -> int:
@@ -61,7 +61,7 @@ def parse_expression(sql: str) -> Node:
 
 def column_reference(name: str, replaced: Node) -> Node:
     """Return a column with the alias and the place in the text of the node that it replaces."""
-    kept = {key: replaced[key] for key in ("alias", "query_location", "query_location_length") if key in replaced}
+    kept = {key: value for key, value in replaced.items() if key == "alias" or key in PLACES}
     return {"class": "COLUMN_REF", "type": "COLUMN_REF", "column_names": [name]} | kept
 
 

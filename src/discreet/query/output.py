@@ -17,7 +17,7 @@ from discreet.query.allowed import OUTER_AGGREGATES
 from discreet.query.answers import HIGH, LOW, NUMBERS
 from discreet.query.intervals import MONOTONE, interval_sql, read_ratio, sum_sql
 from discreet.query.nodes import children, column_reference, expression_key, parse_expression, selected_name
-from discreet.query.parse_tree import Json, Node, write_expression
+from discreet.query.parse_tree import PLACES, Json, Node, write_expression
 
 ENDS = {"low": LOW, "high": HIGH}
 """The functions LOW and HIGH, and the columns of answers that they are of a single answer."""
@@ -335,7 +335,7 @@ class Scope:
 
     def expand_star(self, item: Node) -> list[Node]:
         """Return the columns that * stands for if they are known, so that it does not select the ends of intervals."""
-        parts = set(item) - {"class", "type", "query_location", "query_location_length"}
+        parts = set(item) - {"class", "type", *PLACES}
         if item["type"] != "STAR" or any(item.get(part) for part in parts) or len(self.relations) != 1:
             return [item]
         (only,) = self.relations.values()

@@ -523,7 +523,7 @@ def _constant(node: Json, today: str, compared: Json) -> Json:
     constant = _date_constant()  # parsed once, as a filter may have thousands
     literal = constant["child"]["literal"] | {"text": str(date)}
     constant = constant | {"child": constant["child"] | {"literal": literal}}
-    return constant | {key: node[key] for key in ("query_location", "query_location_length") if key in node}
+    return constant | {key: place for key, place in node.items() if key in PLACES}
 
 
 @lru_cache(maxsize=1)

@@ -10,18 +10,15 @@ text, whose queries are answered by those releases, so that nothing is queried o
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, NoReturn, TypeAlias
+from typing import Literal, NoReturn, TypeAlias
 
 from pydantic import TypeAdapter
 
 from discreet.errors import InputError, SQLError
 from discreet.head_request import MAX_TABLE_PARTS
 from discreet.query.parse_tree import check_size
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 MAX_NESTED = 8
 """How often a saved table may be made from saved tables that are made from others."""

@@ -60,12 +60,11 @@ from discreet.query.parse_tree import (
 )
 from discreet.query.quantiles import QUANTILES, quantile_sql, read_quantile
 from discreet.query.query import SAVED, Select
-from discreet.query.saved import MAX_NESTED, SavedPart, unknown_table
+from discreet.query.saved import MAX_NESTED, SavedPart, SavedTable, unknown_table
 from discreet.query.sql import SelectReader, to_sql
 
 if TYPE_CHECKING:
     from discreet.catalog.model import Catalog, Dataset
-    from discreet.query.saved import SavedTable
 
 MAX_QUERIES = 20
 """The largest number of queries in one statement."""
@@ -490,7 +489,12 @@ class _Splitter(TreeReader):
             ]
             parts["where_clause"] = parts.pop("having")  # rows of answers are the groups, so HAVING filters rows
         else:
-            answers = [self._listed_labels(query, groups)]
+            # all labels of the columns, which the catalog lists: they are public, and the filter is applied to them
+            reader = SelectReader(self._text)
+            items = tuple(map(reader.column, groups))
+            unfiltered = {"where_clause": None, "group_expressions": [], "group_sets": [], "modifiers": [_DISTINCT]}
+            leaf = self._leaf({**query, **unfiltered}, reader.table(query["from_table"]), items)
+            answers = [f"answers.{leaf}"]
             parts["where_clause"] = self._rewrite(node["where_clause"], ctes)
         source = {**join_answers(answers, groups), "alias": table["alias"] or table["table_name"]}
         outer = {**node, **parts, "having": None, "from_table": source, "group_expressions": [], "group_sets": []}
@@ -515,13 +519,6 @@ class _Splitter(TreeReader):
         counts = selects_counts or not (select.k or query["qualify"])
         tree = tree if counts else {**tree, "select_list": groups}
         return f"answers.{self._leaf(tree, select.dataset, select.items, select, ranked_by, counts=counts)}"
-
-    def _listed_labels(self, query: Node, groups: list[Node]) -> str:
-        """Add the leaf of all labels of columns whose domains the catalog lists, which are public, without a filter."""
-        reader = SelectReader(self._text)
-        items = tuple(map(reader.column, groups))
-        parts = {"where_clause": None, "group_expressions": [], "group_sets": [], "modifiers": [_DISTINCT]}
-        return f"answers.{self._leaf({**query, **parts}, reader.table(query['from_table']), items)}"
 
     def _over_sets(self, node: Node, ctes: Mapping[str, OutputColumns]) -> Node:
         """Return ROLLUP, CUBE or GROUPING SETS as the UNION ALL of a SELECT for each set of columns."""

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 from discreet.accounting.convert import share_of_delta
 from discreet.budget.memory import Budget, Hold
 from discreet.budget.model import Fingerprint
-from discreet.engines.base import arrow_array
+from discreet.engines.base import Reader, RequestQueue, arrow_array
 from discreet.errors import DiscreetError, InputError
 from discreet.noise import Bits
 from discreet.release.keys import RecordedPairs, fingerprint
@@ -38,7 +38,6 @@ from discreet.values import Cost, Outcome, number
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from discreet.engines.base import Reader, RequestQueue
     from discreet.query.planning import Plan
     from discreet.query.query import Options
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from discreet.budget.model import Fingerprint
-from discreet.engines.base import arrow_array, typed_domain
+from discreet.engines.base import Reader, arrow_array, typed_domain
 from discreet.errors import InexactHead, InputError
 from discreet.head_request import HeadRequest, SumBounds
 from discreet.mechanisms import Auto, Each, KnownAuto, KnownGumbel, KnownLaplace, Mechanism, TwoRound
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from discreet.engines.base import Reader
     from discreet.query.planning import Plan
 
     Ints = NDArray[np.int64]

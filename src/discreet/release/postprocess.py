@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from discreet.engines.sql import quoted
 from discreet.errors import InputError, SQLError
 from discreet.head_request import Kind
-from discreet.query.answers import BIAS, HIGH, LOW, NOISE, SHARED, SQL_TYPES, VALUE
+from discreet.query.answers import HIGH, LOW, SQL_TYPES, VALUE
 from discreet.query.output import Mark
-from discreet.query.query import SAVED, Query
+from discreet.query.query import SAVED
 from discreet.query.statement import Statement
 from discreet.release.files import require
 from discreet.values import Cost, float_above
@@ -201,16 +201,6 @@ def with_no_interval(table: pa.Table, names: Sequence[str]) -> pa.Table:
     return table.add_column(place, NO_INTERVAL, pa.array([", ".join(names)] * len(table), pa.string()))
 
 
-def answer_types(query: Query, dataset: Dataset) -> dict[str, str]:
-    """Return the SQL types, by column, of the table that `Release.answer_table` will return for *query*."""
-    number = "DOUBLE" if query.average else "BIGINT"
-    summed = query.request.summed
-    if summed is not None and summed.scale and not query.average:
-        number = f"DECIMAL(38,{summed.scale})"
-    labels = {item: SQL_TYPES[dataset.columns[item].kind] for item in query.request.items}
-    return labels | dict.fromkeys((VALUE, LOW, HIGH), number) | dict.fromkeys((BIAS, NOISE, SHARED), "DOUBLE")
-
-
 def schema_table(name: str, catalog: Catalog, saved: Mapping[str, SavedTable] = MappingProxyType({})) -> pa.Table:
     """Return a table of information_schema for the datasets and columns of *catalog*.
 
@@ -256,10 +246,9 @@ _SCHEMA: Mapping[str, tuple[str, ...]] = {
 def arrow_types(tables: Mapping[str, pa.Table]) -> dict[str, dict[str, str]]:
     """Return the SQL types of the columns of Arrow tables, by table and column."""
     types: dict[str, dict[str, str]] = {}
-    with contextlib.ExitStack() as stack:
-        database = stack.enter_context(open_database()) if tables else None
+    with open_database() as database:
         for name, table in tables.items():
-            relation = database.from_arrow(table.slice(0, 0))  # type: ignore[union-attr]  # there are tables
+            relation = database.from_arrow(table.slice(0, 0))
             types[name] = dict(zip(relation.columns, map(str, relation.types), strict=True))
     return types
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+    from discreet.catalog.model import Dataset
     from discreet.query.planning import Plan
     from discreet.query.query import Query
 
@@ -603,6 +604,18 @@ class Release:
             ends = zip(columns["low"], columns["high"], strict=True)
             shown.append([f"{_number(low)} to {_number(high)}" for low, high in ends])
         return list(zip(*shown, strict=True))
+
+
+def answer_types(query: Query, dataset: Dataset) -> dict[str, str]:
+    """Return the SQL types, by column, of the table that `Release.answer_table` will return for *query*."""
+    from discreet.query.answers import BIAS, HIGH, LOW, NOISE, SHARED, SQL_TYPES, VALUE
+
+    number = "DOUBLE" if query.average else "BIGINT"
+    summed = query.request.summed
+    if summed is not None and summed.scale and not query.average:
+        number = f"DECIMAL(38,{summed.scale})"
+    labels = {item: SQL_TYPES[dataset.columns[item].kind] for item in query.request.items}
+    return labels | dict.fromkeys((VALUE, LOW, HIGH), number) | dict.fromkeys((BIAS, NOISE, SHARED), "DOUBLE")
 
 
 def interval_note(columns: Sequence[Sequence[float]], relative_error: float, *, counts: bool) -> str | None:

@@ -13,31 +13,26 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
-from discreet.catalog.model import Catalog
+from discreet.catalog.model import Catalog, Dataset
 from discreet.engines.sql import text_literal
 from discreet.errors import InputError, NotFound, SQLError
-from discreet.head_request import MAX_LISTED
+from discreet.head_request import MAX_LISTED, Predicate
 from discreet.mechanisms import KnownLaplace
 from discreet.mechanisms.running import RunningCounts
 from discreet.query.planning import PlannedQuery, columns_named
 from discreet.query.predicates import columns_of
 from discreet.query.query import DatasetQuery, check_ranked_by
-from discreet.query.statement import Leaf, Statement
-from discreet.release.postprocess import ComputedRows, answer_types, arrow_types, explain, schema_table
-from discreet.release.result import Release
+from discreet.query.statement import FilterList, Leaf, Statement
+from discreet.release.postprocess import ComputedRows, arrow_types, explain, schema_table
+from discreet.release.result import Release, answer_types
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pyarrow as pa
 
-    from discreet.catalog.model import Dataset
-    from discreet.head_request import Predicate
-    from discreet.query.statement import FilterList
     from discreet.values import Cost
 
     Labels: TypeAlias = Callable[[str, tuple[str, ...], Predicate | None], pa.Table | None]
@@ -299,7 +294,9 @@ def plan(draft: PlannedStatement, catalog: Catalog, queries: QueryPort, port: Ro
                 raise InputError("quantiles need the counts of all labels: leave the mechanism out, or choose laplace")
         planned[leaf.name] = query
         types[leaf.name] = answer_types(query.plan.query, dataset)
-    columns = port.check(statement.outer, types | arrow_types(public))
+    if public:
+        types |= arrow_types(public)
+    columns = port.check(statement.outer, types)
     return replace(draft, queries=planned, public=public, prices=prices, running=running, columns=columns)
 
 

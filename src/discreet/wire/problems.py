@@ -86,6 +86,9 @@ class Spend(BaseModel):
     rho: float = Field(ge=0, description="rho of zCDP.")
     delta: float = Field(ge=0, description="Probability mass that the zCDP bound does not cover.")
 
+    def __str__(self) -> str:
+        return f"rho={self.rho:.3g}, delta={self.delta:.3g}"
+
     def share_of(self, budget: Spend) -> float:
         """Return the fraction of *budget* that this takes, the larger of rho and delta: from 0 to 1.
 

@@ -122,7 +122,9 @@ class LedgerIndex:
     @reads
     def events(self, db: StoreConnection, filters: LedgerFilter, most: int) -> list[EventLines]:
         """Return the lines of at most *most* events, the latest first."""
-        where, values = _where(filters)
+        until = (filters.until_us, 0, 0) if filters.before is None else min((filters.until_us, 0, 0), filters.before)
+        times = "time_us >= ? AND (time_us, chain, seq) < (?, ?, ?)"
+        where, values = _conditions(filters, times, [filters.since_us, *until], ("dataset", "subject"))
         (rows,) = db.query((statements.EVENTS.replace("WHERE TRUE", where), (*values, most)))
         places: defaultdict[int, list[int]] = defaultdict(list)
         for _, chain, numbers in rows:
@@ -245,13 +247,6 @@ class LedgerIndex:
         db.write_many(statements.ADD_QUESTION, list(questions.items()))
         db.write_many(statements.SAVE_SPENDING, days)
         db.write_many(statements.SAVE_INDEXED, [(chain, last)])
-
-
-def _where(filters: LedgerFilter) -> tuple[str, list[Any]]:
-    """Return the conditions of a filter in SQL, and their values."""
-    until = (filters.until_us, 0, 0) if filters.before is None else min((filters.until_us, 0, 0), filters.before)
-    times = "time_us >= ? AND (time_us, chain, seq) < (?, ?, ?)"
-    return _conditions(filters, times, [filters.since_us, *until], ("dataset", "subject"))
 
 
 def _conditions(

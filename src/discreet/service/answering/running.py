@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pydantic import TypeAdapter
@@ -29,11 +28,11 @@ from discreet.budget.memory import Hold
 from discreet.budget.model import MAX_RECORD_LENGTH, Account, AdminAction, Forever, Refusal
 from discreet.budget.stores.store import BudgetStore
 from discreet.catalog.engine_pool import scheduled_version
-from discreet.catalog.model import Schedule
+from discreet.catalog.model import Catalog, RunningTable, Schedule
 from discreet.engines.sql import quoted
 from discreet.errors import DiscreetError, InputError, InvariantViolated, NotFound
 from discreet.query.predicates import columns_of
-from discreet.query.query import DatasetQuery
+from discreet.query.query import DatasetQuery, Select
 from discreet.query.saved import SavedPart, SavedTable
 from discreet.query.statement import split_statement
 from discreet.release.postprocess import arrow_types
@@ -44,10 +43,6 @@ from discreet.wire.administration import PaidStream
 from discreet.wire.document import decode, encode
 from discreet.wire.problems import spend_above
 from discreet.wire.queries import RunningSummary
-
-if TYPE_CHECKING:
-    from discreet.catalog.model import Catalog, RunningTable
-    from discreet.query.query import Select
 
 RECORD = "running-counts"
 """The kind of the records of streams, by name in lower case."""

@@ -14,7 +14,7 @@ from discreet.budget.ledger import canonical
 from discreet.budget.model import MAX_RECORD_LENGTH, AdminAction
 from discreet.errors import InputError, NotFound
 from discreet.query.query import SAVED
-from discreet.query.saved import TABLE, SavedTable, changed, check_table_name, tables_in
+from discreet.query.saved import TABLE, SavedTable, TableChange, changed, check_table_name, tables_in
 from discreet.service.answering.running import RECORD as STREAMS
 from discreet.service.answering.running import STREAM, StoredStream, stored_streams
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from discreet.budget.stores.store import BudgetStore
-    from discreet.query.saved import TableChange
 
 RECORD = "saved-table"
 PUBLISHED = "published-table"

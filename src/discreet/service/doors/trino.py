@@ -50,7 +50,7 @@ from discreet.service.answering.trino.commands import (
     options,
 )
 from discreet.service.answering.trino.dialect import CATALOG, SCHEMA, VERSION, TrinoSession
-from discreet.service.answering.trino.errors import TrinoError, short_spend, trino_error
+from discreet.service.answering.trino.errors import TrinoError, trino_error
 from discreet.service.auth.gate import Gate, check_role, read_stream, run_in_thread
 from discreet.service.auth.grants import Grants
 from discreet.service.doors.http.query import QueryAPI
@@ -486,8 +486,8 @@ class TrinoProtocol:
         if any(query.status in {"released", "replayed"} for query in answered.queries):
             charged = spend_above(answered.charged)
             left = spend_below(balance.remaining)
-            paid = f"charged {short_spend(charged)} to {state.account}"
-            warnings.append(("PRIVACY_CHARGE", f"{paid}; left {short_spend(left)}"))
+            paid = f"charged {charged} to {state.account}"
+            warnings.append(("PRIVACY_CHARGE", f"{paid}; left {left}"))
         notes = dict.fromkeys(query.note for query in answered.queries if query.note is not None)
         run.warnings = [*(("ROWS_LEFT_OUT", note) for note in notes), *warnings]
         return answered

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from discreet.service.problems import problem_of
-from discreet.wire.problems import Slug, Spend
+from discreet.wire.problems import Slug
 
 _USER = "USER_ERROR"
 _INTERNAL = "INTERNAL_ERROR"
@@ -80,11 +80,6 @@ class TrinoError(Exception):
         return fields
 
 
-def short_spend(spend: Spend) -> str:
-    """Return a cost for people, with three digits of each number."""
-    return f"rho={spend.rho:.3g}, delta={spend.delta:.3g}"
-
-
 def trino_error(error: Exception) -> TrinoError:
     """Return the error that clients get for *error*, with the sentence of its problem response."""
     if isinstance(error, TrinoError):
@@ -97,7 +92,7 @@ def trino_error(error: Exception) -> TrinoError:
         left = more["left"]
         fits = more["fits"]
         short, _, together = detail.partition("; see needed, left and fits")
-        detail = f"{short}: needed {short_spend(needed)}; left {short_spend(left)}"
+        detail = f"{short}: needed {needed}; left {left}"
         if fits is not None:
             would = ", ".join(f"{name} = {value}" for name, value in fits.model_dump(exclude_none=True).items())
             detail += f"; {would} would fit"

@@ -35,15 +35,20 @@ from discreet.service.answering.statements import Shape, ShareExceeded, Statemen
 from discreet.service.answering.worker import encode_result
 from discreet.service.auth.gate import Gate, run_in_thread, run_while_connected
 from discreet.service.auth.grants import Grants
-from discreet.service.doors.http.answers import (
+from discreet.service.doors.http.operation import (
+    IDEMPOTENCY_KEY,
     MEDIA_TYPES,
+    Call,
+    Operation,
+    Parameter,
     budget_headers,
     charged_header,
     content_headers,
+    in_path,
+    integer,
     negotiate,
     represent,
 )
-from discreet.service.doors.http.operation import IDEMPOTENCY_KEY, Call, Operation, Parameter, in_path, integer
 from discreet.service.middleware import context_of
 from discreet.service.observability.logging import on_grid
 from discreet.service.problems import ClientDisconnected, RequestInFlight

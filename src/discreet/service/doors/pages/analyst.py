@@ -33,8 +33,7 @@ from discreet.release.tables import shortened
 from discreet.service.answering.pool import WrittenRows
 from discreet.service.answering.statements import paid_release
 from discreet.service.auth.gate import run_in_thread
-from discreet.service.doors.http.answers import MEDIA_TYPES, charged_header, content_headers, represent
-from discreet.service.doors.http.operation import Operation
+from discreet.service.doors.http.operation import MEDIA_TYPES, Operation, charged_header, content_headers, represent
 from discreet.service.doors.http.operation import text as text_of
 from discreet.service.doors.http.query import BEFORE, RELEASE_ID, TABLE_NAME, QueryAPI
 from discreet.service.doors.pages import charts, filters, periods, text

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from discreet.service.doors.http.answers import MEDIA_TYPES, negotiate
+from discreet.service.doors.http.operation import MEDIA_TYPES, negotiate
 from discreet.service.problems import NotAcceptable
 
 
