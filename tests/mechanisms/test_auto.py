@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from discreet.mechanisms import Likely, Request, SelectVerify, TwoRound, UnknownGumbel, auto
+from discreet.mechanisms import KnownAuto, Likely, Request, SelectVerify, TwoRound, UnknownGumbel, auto
 from discreet.mechanisms.auto import Auto
 from discreet.mechanisms.light import Cap, Light
 from discreet.mechanisms.two_round import COST_UNIT, SCALES, Sizes
@@ -103,6 +103,26 @@ def test_the_numbers_for_theorem_2_are_rounded_against_us(monkeypatch):
         assert given["epsilon_of_branch"][5] >= mechanism.head.limit.rho
         assert given["epsilon_of_branch"][6] == lost_head
         assert delta * Fraction(3, 10) <= given["epsilon_of_branch"][7] < delta * Fraction(3, 10) * (1 + 1e-9)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("kind", [Auto, KnownAuto])
+def test_users_with_most_of_the_pairs_whom_the_histogram_shows_are_not_overlooked(kind):
+    """5,000 users have one item and 500 have 150, none between: counts are near the truth and in their intervals."""
+    rng = np.random.default_rng(1)
+    items = [rng.integers(0, 200, 5_000), *(rng.choice(200, 150, replace=False) for _ in range(500))]
+    users = np.repeat(np.arange(5_500), [1] * 5_000 + [150] * 500)
+    pairs = ArrayPairs(users, np.concatenate(items))
+    mechanism = kind.at_epsilon(Fraction(1), DELTA, Request(None, 200, known_domain=kind is KnownAuto))
+    errors, covered = [], []
+    for run in range(6):
+        outcome = mechanism.release(pairs, KeyedBits(bytes(32), run))
+        true = pairs.counts[outcome.positions]
+        errors += np.abs(outcome.counts / true - 1).tolist()
+        covered += ((outcome.low <= true) & (true <= outcome.high)).tolist()
+    assert len(errors) > 100
+    assert np.median(errors) < 0.1
+    assert np.mean(covered) > 0.9
 
 
 @pytest.mark.parametrize("name", ["rho_of_branch", "epsilon_of_branch"])

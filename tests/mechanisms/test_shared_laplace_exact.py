@@ -209,7 +209,8 @@ def test_laplace_sums_of_listed_items_share_noise_where_that_is_smaller(low, hig
     noise = sums.released_noise()
     top = KnownGumbelSums.at_epsilon(Fraction(2), Fraction(0), replace(request, k=4))
     averages = replace(sums, summed=replace(sums.summed, rows=3))
-    for alone in (averages, replace(sums, independent=True)):
+    priced = ListedSums.at_epsilon(Fraction(1, 2), Fraction(0), replace(request, independent=True))
+    for alone in (averages, priced):
         assert alone.released_noise() == alone.sum_noise()
     if low == -high:
         assert noise == sums.sum_noise()

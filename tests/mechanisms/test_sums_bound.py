@@ -321,6 +321,7 @@ def test_a_choice_costs_a_quarter_of_the_sums_and_a_count_at_most():
         outcome = mechanism.release(Empty(), KeyedBits(b"k" * 32, "test"))
         assert outcome.cost == ranking.release(Empty().head(10), KeyedBits(b"k" * 32, "test")).cost
         assert outcome.measured.clipping is None
+        assert outcome.measured.values.dtype == np.int64
 
 
 @pytest.mark.parametrize("kind", [KnownGumbelSums, ListedSums])

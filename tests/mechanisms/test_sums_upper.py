@@ -75,7 +75,7 @@ MIXED = {1: 30, 2: 12, 3: 6, 7: 2}
         ({3: 30, 7: 6}, (0.01, 0.02)),
         (MIXED, (0.03, 0.06)),
         ({1: 40, 7: 8}, (0.01, 0.02)),
-        ({1: 40, 7: 3}, (0.6, 0.8)),
+        ({1: 40, 7: 3}, (0.9, 0.97)),
     ],
 )
 def test_upper_ends_hold_where_the_item_keeps_the_share_that_they_allow_for(monkeypatch, table, too_low):

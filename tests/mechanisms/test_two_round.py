@@ -15,7 +15,7 @@ from discreet.errors import InputError
 from discreet.mechanisms import Request, auto
 from discreet.mechanisms.auto import Auto
 from discreet.mechanisms.light import Cap
-from discreet.mechanisms.two_round import COST_UNIT, TwoRound, _clipping_loss, believable
+from discreet.mechanisms.two_round import COST_UNIT, TwoRound, _clipping_loss, believable, continued
 from discreet.noise import KeyedBits
 from discreet.testing.pairs import ArrayPairs, gathered, in_batches, weights
 from discreet.values import MAX_ITEM_COST, WEIGHT_UNIT, Cost, Sensitivity
@@ -305,7 +305,17 @@ def test_noise_in_far_bins_is_not_taken_for_users():
     assert result[:4].tolist() == noisy[:4].tolist()
     assert result[5:].tolist() == [0, 0, 0, 0]
     assert believable(np.array([5.0, -3.0, 8.0]), 6.0, 4.0).tolist() == [0, 0, 0]
-    assert believable(np.array([500.0, 0.0, 0.0, 60.0]), 6.0, 4.0)[3] > 0
+
+
+def test_a_bin_that_no_falling_fit_explains_counts_as_it_was_measured():
+    """Five standard errors above the fit, whether that is 0 or not; not less, and the other bins stay."""
+    for far, counted in ((60.0, 60), (30.0, 30), (29.0, 0)):
+        assert believable(np.array([500.0, 0.0, 0.0, 0.0, 0.0, far]), 6.0, 4.0)[5] == counted
+    noisy = np.array([900.0, 3.0, -7.0, 0.0, 200.0, 40.0])
+    fit = believable(noisy, 6.0, 4.0)
+    assert fit[[0, 4]].tolist() == [900, 200]
+    assert 0 < fit[5] < 100
+    assert continued(noisy, 6.0, 4.0, 1.0)[:5].tolist() == fit[:5].tolist()
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1, 2, 4, 8])

@@ -767,10 +767,7 @@ class ScaledSums:
             lengths = np.maximum(lengths, np.sqrt(np.concatenate([[0.0], squares[:-1]]) + 1) * self.summed.step)
         users_noise = self._users_noise()
         noisy = with_noise(users, users_noise, bits, "row users" if self.of_rows else "users").astype(np.float64)
-        falling = believable(noisy, users_noise.std, _CERTAIN)
-        # Bins that stand out by themselves, though those between them and the bulk do not.
-        apart = (falling == 0) & (noisy >= _CERTAIN * users_noise.std)
-        plausible = np.where(apart, noisy, falling)
+        plausible = believable(noisy, users_noise.std, _CERTAIN)
         if not plausible.any():
             plausible = np.where(noisy == noisy.max(), 1.0, 0.0)
         shares = _kept(bounds, lengths, plausible)
@@ -782,10 +779,8 @@ class ScaledSums:
         noise = self._noise(self.summed.squared_lengths(moved)[chosen], moved)
         parts = with_noise(scaled[:, chosen], noise, bits, "rows" if self.of_rows else "sums")
         share = float(shares[chosen])
-        likely, fewest = (
-            float(_kept(bounds, lengths, _with_hidden(noisy, users_noise.std, beyond, apart))[chosen])
-            for beyond in (0.0, _HIDDEN)
-        )
+        likely = float(_kept(bounds, lengths, _with_hidden(noisy, users_noise.std, 0.0))[chosen])
+        fewest = float(_kept(bounds, lengths, _with_hidden(noisy, users_noise.std, _HIDDEN))[chosen])
         least = max(1 - _UNEVEN * (1 - fewest), min(likely, share / _UNEVEN))
         clipping = _clipping(math.ceil(bounds[chosen]), noisy, chosen, users_noise, share)
         return ReleasedScaledSums(parts, noise, share, least, clipping)
@@ -806,12 +801,10 @@ def _kept(bounds: NDArray[np.float64], lengths: NDArray[np.float64], users: NDAr
     return np.minimum(shares, 1.0)  # all may be kept, but for rounding
 
 
-def _with_hidden(
-    noisy: NDArray[np.float64], std: float, beyond: float, apart: NDArray[np.bool_]
-) -> NDArray[np.float64]:
-    """Return users by bounds with those that the noise may hide, by *beyond* standard errors; of all, if none shows."""
-    users = np.where(apart, noisy + beyond * std, continued(noisy, std, _CERTAIN, beyond))
-    return users if users.any() else np.maximum(noisy + beyond * std, 1.0)
+def _with_hidden(noisy: NDArray[np.float64], std: float, errors: float) -> NDArray[np.float64]:
+    """Return users by bounds with those that the noise may hide, by *errors* standard errors; of all, if none shows."""
+    users = continued(noisy, std, _CERTAIN, errors)
+    return users if users.any() else np.maximum(noisy + errors * std, 1.0)
 
 
 def with_noise(exact: NDArray[np.int64], noise: Noise | SharedNoise, bits: Bits, label: str) -> NDArray[np.int64]:

@@ -123,6 +123,9 @@ MANY_ITEMS = 225
 THINNING = 1.3
 """The number of users is assumed to fall by at least this factor per bin of larger sizes."""
 
+APART = 5.0
+"""Standard errors above what so falls from which on a bin counts as it was measured."""
+
 
 @dataclass(frozen=True, slots=True)
 class StepCosts:
@@ -791,7 +794,8 @@ def believable(noisy: Floats, std: float, evidence: float, sure: float = 0.0) ->
 
     From the last bin that holds a third of the largest one, bins are replaced by the best fit that falls by a factor of
     at least `THINNING` per bin, and by 0 where the fit is below *evidence* standard errors: noise in a far bin would
-    otherwise pass for users with very many items. All bins are 0 if none is significant.
+    otherwise pass for users with very many items. But a bin that is `APART` standard errors above this fit counts as it
+    was measured: few users may have more items than most and fewer than some. All bins are 0 if none is significant.
 
     Args:
         noisy: users per bin, shape (n,).
@@ -810,7 +814,7 @@ def believable(noisy: Floats, std: float, evidence: float, sure: float = 0.0) ->
         fit[1:] *= np.clip((errors[1:] - evidence) / (sure - evidence), 0, 1)
     result: Floats = np.maximum(noisy, 0)
     result[bulk:] = np.repeat(fit, [size for _, _, size in pools]) / factor
-    return result
+    return np.where(noisy - result >= APART * std, noisy, result)
 
 
 def continued(noisy: Floats, std: float, evidence: float, beyond: float) -> Floats:
