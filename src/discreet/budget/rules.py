@@ -140,11 +140,9 @@ def admit(path: Iterable[AccountState], worst: Amount) -> tuple[AccountHold, ...
             funded = account.forfeit
             amount = worst.most(funded)
         needed = amount - funded
-        rest = account.limit - account.spent
-        # a part of zero always fits, even if the limit is overdrawn
-        fits = (needed.rho <= 0 or needed.rho <= rest.rho) and (needed.delta <= 0 or needed.delta <= rest.delta)
-        if account.enforced and not fits:
-            return Shortfall(account.account, needed, rest.most(NOTHING))
+        if account.enforced and not _fits(needed, account.limit - account.spent):
+            remaining = (account.limit - account.spent).most(NOTHING)
+            return Shortfall(account.account, needed, remaining)
         holds.append(AccountHold(account.account, account.bucket, amount, funded))
     return tuple(holds)
 
@@ -237,3 +235,8 @@ def refunded(buckets: Iterable[tuple[int, Amount]], amount: Amount) -> list[tupl
     if amount:
         raise InvariantViolated("a refund is more than what is used")
     return parts
+
+
+def _fits(needed: Amount, remaining: Amount) -> bool:
+    """Return True if each part of *needed* fits into *remaining*; a part of zero always does, even if overdrawn."""
+    return (needed.rho <= 0 or needed.rho <= remaining.rho) and (needed.delta <= 0 or needed.delta <= remaining.delta)

@@ -292,18 +292,21 @@ class StatementPool:
                         raise InputError(_ENDED)
                 return response
             finally:
-                # up to twice the limit, so that the account soon gets quick slots again
-                used = min(self._used_now(account) + limits.cpu_seconds(), 2 * MAX_QUICK_SECONDS)
-                with self._free:
-                    self._used[account] = used, self._clock()
-                    if len(self._used) > MAX_ACCOUNTS:
-                        del self._used[min(self._used, key=lambda name: self._used[name][1])]
+                self._use(account, limits.cpu_seconds())
 
     def _used_now(self, account: str) -> float:
         """Return the CPU seconds that an account has used; what it used is forgotten at an even rate."""
         with self._free:
             seconds, at = self._used.get(account, (0.0, 0.0))
             return max(seconds - (self._clock() - at) * MAX_QUICK_SECONDS / FORGOTTEN_SECONDS, 0.0)
+
+    def _use(self, account: str, seconds: float) -> None:
+        """Add CPU seconds to those of an account, up to twice the limit: it soon gets quick slots again."""
+        used = min(self._used_now(account) + seconds, 2 * MAX_QUICK_SECONDS)
+        with self._free:
+            self._used[account] = used, self._clock()
+            if len(self._used) > MAX_ACCOUNTS:
+                del self._used[min(self._used, key=lambda name: self._used[name][1])]
 
     @contextlib.contextmanager
     def _slot(self, account: str, disconnected: Callable[[], bool], patience: float, *, slow: bool) -> Iterator[None]:
