@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from discreet.errors import InputError
 from discreet.secrets import read_secret
-
-if TYPE_CHECKING:
-    from discreet.catalog.model import Catalog
 
 
 @click.group()
@@ -72,7 +69,11 @@ def refresh(catalog: str, names: tuple[str, ...], key: str, period: str | None, 
 
     secret = read_secret(Path(key), "noise key")
     with connect(catalog) as warehouse:
-        for name in names or _names(warehouse.catalog):
+        streams = warehouse.catalog.streams.items()
+        names = names or tuple(name for name, (_, declared) in streams if declared.answers is not None)
+        if not names:
+            raise InputError("the catalog declares no running counts with a file; add [datasets.DATASET.running.NAME]")
+        for name in names:
             stream = warehouse.running(name, secret)
             if begin and not stream.has_begun:
                 stream.due(period)
@@ -99,11 +100,3 @@ def show(catalog: str, name: str, period: str | None, form: str) -> None:
     settings: dict[str, Any] = {"form": form, "output": None, "plot": None, "force": False, "quiet": True}
     with connect(catalog) as warehouse:
         Output.of(settings).write_rows(warehouse.running(name).show(period).to_arrow())
-
-
-def _names(catalog: Catalog) -> list[str]:
-    """Return the names of the streams of a catalog that have a file."""
-    names = [name for name, (_, declared) in catalog.streams.items() if declared.answers is not None]
-    if not names:
-        raise InputError("the catalog declares no running counts with a file; add [datasets.DATASET.running.NAME]")
-    return names

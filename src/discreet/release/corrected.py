@@ -83,7 +83,10 @@ class CorrectedState:
     def of_dict(cls, values: dict[str, Any]) -> CorrectedState:
         """Return the state of `to_dict`."""
         listing = pa.ipc.open_stream(base64.b64decode(values["listing"])).read_all()
-        return cls(_mechanism(values["mechanism"]), listing)
+        numbers = values["mechanism"]
+        listed, counted = (part and level_of(part) for part in (numbers["listing"], numbers["counting"]))
+        variance, rho = (Fraction(numbers[name]) for name in ("places_variance", "rho"))
+        return cls(CorrectedCounts(listed, counted, variance, rho, tuple(numbers["pilot"])), listing)
 
     def std_errors(self, names: Sequence[bytes], period: AnsweredPeriod) -> NDArray[np.float64]:
         """Return the standard errors of the counts of listed items in an answered period."""
@@ -304,15 +307,6 @@ class PeriodReader:
         return dataclasses.replace(request, domain=listed if listed is None or len(listed) else None)
 
 
-def changed(period: str) -> str:
-    """Return an error message for rows that changed after the answer of a period."""
-    return (
-        f"rows of {period} or before were added, changed or deleted after the answer, and the same noise on other rows "
-        "reveals them: nothing was answered; if all rows of some users were erased and nothing else, allow it with "
-        "erased=True, or --erased"
-    )
-
-
 def completed(
     head: ExactHead, names: list[bytes], earlier: pa.Table | None
 ) -> tuple[ExactHead, list[bytes], NDArray[np.bool_]]:
@@ -355,12 +349,6 @@ def _reached(head: ExactHead, rows: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the numbers of users by place, of some rows of a head together."""
     none = np.zeros((len(head.counts), 1), dtype=np.int64)
     return np.asarray((none if head.reached is None else head.reached)[rows].sum(axis=0), dtype=np.int64)
-
-
-def _mechanism(values: dict[str, Any]) -> CorrectedCounts:
-    listing, counting = (part and level_of(part) for part in (values["listing"], values["counting"]))
-    variance, rho = (Fraction(values[name]) for name in ("places_variance", "rho"))
-    return CorrectedCounts(listing, counting, variance, rho, tuple(values["pilot"]))
 
 
 def level_of(values: dict[str, Any]) -> RunningCounts:

@@ -45,7 +45,7 @@ from discreet.query.planning import bind, check_price
 from discreet.query.predicates import find_column
 from discreet.query.query import Query, QueryOptions
 from discreet.query.sql import condition
-from discreet.release.corrected import AnsweredPeriod, CorrectedState, PeriodReader, changed, label_names, level_of
+from discreet.release.corrected import AnsweredPeriod, CorrectedState, PeriodReader, label_names, level_of
 from discreet.release.files import write_durably
 from discreet.release.keys import derived_key
 from discreet.release.result import Release
@@ -337,7 +337,11 @@ class RunningCounter:
             labels, _, counts, _, (seal, seal_now) = reader.count_in_one_level(mechanism, earlier, "counts")
             period = AnsweredPeriod(number, seal, reader.digests)
         if last and not erased and seal_now != state.answered[-1].seal:
-            raise InputError(changed(self.declaration.name(last)))
+            raise InputError(
+                f"rows of {self.declaration.name(last)} or before were added, changed or deleted after the answer, and "
+                "the same noise on other rows reveals them: nothing was answered; if all rows of some users were "
+                "erased and nothing else, allow it with erased=True, or --erased"
+            )
         answer = self.rows(number, labels, counts)
         rows = pa.concat_tables([state.rows, answer]) if len(state.rows) else answer
         return RunningState(state.declared, [*state.answered, period], rows, corrected)
