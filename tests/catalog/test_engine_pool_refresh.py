@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import gc
 import threading
+import time
 import weakref
 
 import duckdb
@@ -370,11 +371,16 @@ def test_datasets_share_the_queue_of_their_engine(tmp_path, pool):
     first = datasets.queue("c")
     assert first is datasets.queue("d")
     assert len({datasets.queue(name) for name in "cdeag"}) == 4
-    with first.slot(), pytest.raises(EngineBusy, match="the engine was busy for 1 seconds"), first.slot():
+
+    def give_up(_):
+        assert time.monotonic() < latest, "it waits for longer than it should"
+
+    latest = time.monotonic() + 20
+    with first.slot(), pytest.raises(EngineBusy, match="the engine was busy for 1 seconds"), first.slot(give_up):
         pass
     with contextlib.ExitStack() as slots:
         for name in "eeeegggg":
-            slots.enter_context(datasets.queue(name).slot())
+            slots.enter_context(datasets.queue(name).slot(give_up))
     (tmp_path / "catalog.toml").write_text(own.replace("timeout_seconds = 1", "timeout_seconds = 2"))
     datasets.replace_catalog(load_catalog(tmp_path / "catalog.toml"))
     assert datasets.queue("c") is datasets.queue("d") is not first

@@ -28,7 +28,7 @@ import pytest
 
 from discreet.engines import base
 from discreet.engines.base import run
-from discreet.engines.duckdb import DuckDBEngine
+from discreet.engines.duckdb import DuckDBEngine, _configure
 from discreet.errors import EngineError, EngineTimeout, EngineUnreachable, InputError, UnfitData
 from discreet.head_request import HeadRequest
 
@@ -306,6 +306,48 @@ def test_a_bound_of_memory_below_the_rows_in_memory_is_refused(engine, monkeypat
     monkeypatch.setattr(opened, "_database", Full())
     with pytest.raises(InputError, match="take more than the 64 MiB that are allowed"):
         opened.limit_memory(64)
+
+
+class _Halfway:
+    """A connection whose query has read half of its data, and which has no progress bar, as in a plain notebook."""
+
+    def execute(self, statement):
+        if "progress" in statement:
+            raise duckdb.InvalidInputException("no ipywidgets")
+
+    def interrupt(self):
+        raise AssertionError("nothing is interrupted")
+
+    def query_progress(self):
+        return 50.0
+
+
+def test_progress_is_a_share_and_needs_no_progress_bar(engine):
+    """DuckDB has it in percent, and none where its bar cannot be shown."""
+    opened = engine(pa.table({"user": [1], "item": ["a"]}))
+    _configure(_Halfway())
+    seen = threading.Event()
+    shares = []
+
+    def progress(share):
+        shares.append(share)
+        if share > 0:
+            seen.set()
+
+    assert opened._guarded(_Halfway(), lambda: seen.wait(60), progress)
+    assert 0.5 in shares
+    assert set(shares) <= {0.0, 0.5, 1.0}
+
+
+def test_queries_write_to_the_folder_that_is_deleted_and_share_the_threads(temporary, engine):
+    """Those of one query that does not fit into memory, and those of a long one beside a short one."""
+    opened = engine(pa.table({"user": [1], "item": ["a"]}))
+    settings = (
+        "SELECT current_setting('temp_directory') AS folder, current_setting('scheduler_process_partial') AS fair"
+    )
+    (found,) = opened.fetch(settings).to_pylist()
+    assert found["folder"].startswith(str(temporary))
+    assert found["fair"] is True
 
 
 def test_closing_deletes_spilled_files(temporary, engine):

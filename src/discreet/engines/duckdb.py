@@ -81,7 +81,7 @@ def _configure(connection: duckdb.DuckDBPyConnection) -> None:
 
 def _base(type_: str) -> str:
     """Return the name of a type without its parameters; lists and other nested types keep theirs."""
-    return type_ if type_.endswith("]") else type_.split("(", maxsplit=1)[0]
+    return type_ if type_.endswith("]") else type_.partition("(")[0]
 
 
 class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):

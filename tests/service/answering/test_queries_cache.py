@@ -169,11 +169,44 @@ def test_an_answer_of_another_version_is_dropped():
 
 def test_another_catalog_is_another_query():
     """Catalogs are compared by identity: the object stays the same while nothing changes."""
+    for minutes in (0, 2):
+        clock = Clock()
+        cache = ReplayCache(clock, dict)
+        cache_answer(cache)
+        assert cache.plan("ann", b"{}", CATALOG) is PLANNED
+        clock.pass_(minutes=minutes)
+        assert cached(cache, catalog=CATALOG.model_copy()) is None
+        assert cache.plan("ann", b"{}", CATALOG) is None
+
+
+@pytest.mark.parametrize("word", [b"current_date", b"CURRENT_DATE", b"Today"])
+def test_a_query_of_a_relative_date_is_not_cached(word):
+    """Tomorrow the same request is another query."""
     cache = ReplayCache(Clock(), dict)
-    cache_answer(cache)
-    assert cache.plan("ann", b"{}", CATALOG) is PLANNED
-    assert cached(cache, catalog=CATALOG.model_copy()) is None
-    assert cache.plan("ann", b"{}", CATALOG) is None
+    cache_answer(cache, body=b'{"sql": "SELECT ... WHERE day = ' + word + b'"}')
+    assert cache._entries == {}
+
+
+def test_each_form_of_an_answer_is_cached():
+    """Of one plan; none of them takes the place of another."""
+    cache = ReplayCache(Clock(), dict)
+    for form, answer in (("json", b"{}"), ("csv", b"a,b")):
+        cache.keep("ann", b"{}", CATALOG, PLANNED, form, answer)
+    assert (cached(cache), cached(cache, form="csv")) == (b"{}", b"a,b")
+
+
+def test_an_answer_that_is_cached_again_takes_no_more_memory():
+    """Nor does one that was dropped; the last byte that is allowed may be used."""
+    size = 4_000 + 40 * len(b"{}") + len(b"answer")
+    cache = ReplayCache(Clock(), dict, max_bytes=2 * size)
+    for account in ("bob", *["ann"] * 20):
+        cache_answer(cache, account)
+    assert cached(cache, "bob") is not None
+    assert cached(cache, "ann") is not None
+    cache_answer(cache, "bob", answer=b"one more byte")
+    assert cached(cache, "ann") is None
+    cache_answer(cache, "bob", body=b"x" * 1_000)
+    assert cache._bytes == 0
 
 
 def test_a_new_plan_of_a_request_drops_its_old_answers():

@@ -10,6 +10,7 @@ import pytest
 from discreet.errors import InputError
 from discreet.query.planning import make_plan
 from discreet.query.pricing import PRESETS, PerUnit
+from discreet.query.query import default_head_limit
 from discreet.service.answering.queries import most_that_fits, planning_options
 from discreet.service.settings import Defaults, Limits
 from discreet.values import Cost
@@ -80,21 +81,56 @@ def test_the_limits_of_the_service_hold(fields, message):
         options_of(**fields)
 
 
+def test_the_limits_of_the_service_are_allowed():
+    """What is equal to one is not beyond it."""
+    found = options_of(k=100, head_limit=2_000, epsilon=5.0, delta=str(float(LIMITS.max_delta)))
+    assert (found["head_limit"], found["epsilon"]) == (2_000, 5.0)
+    with pytest.raises(InputError, match=r"^delta must be at most 1e-06, not 2e-06$"):
+        options_of(delta="2e-6")
+    with pytest.raises(InputError, match=r"^delta "):
+        planning_options({"delta": "much"}, 10, EPSILON, LIMITS)
+
+
+def test_a_head_limit_below_that_of_the_service_is_kept():
+    """One of the request, and the usual one of its k."""
+    usual = default_head_limit(10)
+    assert planning_options({"head_limit": 1_500}, None, EPSILON, LIMITS)["head_limit"] == 1_500
+    assert planning_options({}, 10, EPSILON, Limits(max_head_limit=usual))["head_limit"] is None
+    assert planning_options({}, 10, EPSILON, Limits(max_head_limit=usual - 1))["head_limit"] == usual - 1
+
+
+def test_a_delta_that_is_not_requested_follows_from_epsilon():
+    """From epsilon 1 and delta 1e-8 where the settings have a price of units; an epsilon of 0 is refused later."""
+    whole = Defaults.model_validate({"epsilon": 1, "delta": Decimal("1e-8")})
+    assert options_of(UNITS, epsilon=0.05)["delta"] == options_of(whole, epsilon=0.05)["delta"] < Fraction(1, 10**8)
+    assert planning_options({"epsilon": 0.0}, 10, EPSILON, LIMITS)["delta"] is None
+
+
+def test_parts_of_a_price_of_units_are_completed_by_the_settings():
+    """Not by published ones, if the settings have their own."""
+    own = Defaults.model_validate({"epsilon_per": Decimal("0.3"), "delta_per": Decimal("1e-9"), "information": 50})
+    assert options_of(own, information=7)["per"] == PerUnit("0.3", "1e-9", 7)
+    assert options_of(own)["per"] == PerUnit("0.3", "1e-9", 50)
+
+
 def asked(k=10, per=None):
     """Return a query about a table that does not exist."""
     return query_of("guest", ("place",), 2.0, k=k, per=per)
 
 
+@pytest.mark.parametrize("k", [10, None])
 @pytest.mark.parametrize("share", [Fraction(9, 10), Fraction(1, 3), Fraction(1, 1000)])
-def test_the_largest_epsilon_that_fits_nearly_takes_what_is_left(share):
+def test_the_largest_epsilon_that_fits_nearly_takes_what_is_left(share, k):
     """It is within a few hundredths of the remaining budget, and never beyond it."""
-    plan = make_plan(asked(), shared_budget=True)
+    has_pairs = k is None
+    plan = make_plan(asked(k), has_pairs=has_pairs, shared_budget=True)
+    assert plan.reads_pairs is has_pairs
     left = Cost.at_most(plan.worst_cost.rho * share, plan.worst_cost.delta)
     fits = most_that_fits(plan, left)
     assert fits.k is None
 
     def worst(epsilon):
-        return make_plan(changed(asked(), epsilon=epsilon), shared_budget=True).worst_cost
+        return make_plan(changed(asked(k), epsilon=epsilon), has_pairs=has_pairs, shared_budget=True).worst_cost
 
     assert worst(fits.epsilon).within(left)
     assert not worst(fits.epsilon * 1.15).within(left)

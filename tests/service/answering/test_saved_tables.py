@@ -6,6 +6,7 @@ import json
 import os
 import re
 import threading
+from dataclasses import replace
 from datetime import UTC, datetime
 from fractions import Fraction
 
@@ -266,6 +267,26 @@ def test_others_pay_once_or_read_what_an_officer_published(service):
     assert answered(service, named, "bob") == answered(service, "SELECT SUM(n) FROM saved.top")
     assert service.balance("bob@sales").spent == paid
     assert service.manager.verify()
+
+
+def test_who_pays_for_a_table_of_another_account_and_who_cannot_is_written_down(service):
+    """In the log, what it cost; in the ledger, which columns a refused account asked for, without the constants."""
+    select = COUNTS.replace("GROUP", "WHERE country = 'IN' GROUP")
+    for name, epsilon in (("top", 4), ("other", 3)):
+        answered(service, f"CREATE TABLE saved.{name} AS {select}", epsilon=epsilon)
+    computed = service.events("released")[0]
+    answered(service, 'SELECT n FROM saved."ann@sales.top"', "bob")
+    paid = service.events("released")[-1]
+    assert paid.pop("request_id") != computed.pop("request_id")
+    computed.pop("reservation")
+    assert paid == computed | {"account": "bob@sales", "source": "store"}
+    service.manager.store.charge("bob@sales", replace(service.balance("bob@sales").remaining, delta=0), ACT)
+    reply = sent(service, 'SELECT n FROM saved."ann@sales.other"', "bob")
+    assert (reply.status_code, reply.json()["type"]) == (403, "/problems/budget-short")
+    (line,) = [line.body for line in service.store.lines(0, 0) if "\trefuse\t" in line.body]
+    measure = {"column": "reader", "kind": "users"}
+    question = {"dataset": "reads", "items": ["country"], "k": None, "measure": measure, "where": ["country"]}
+    assert f'"question":{canonical(question)}' in line
 
 
 def test_a_published_table_is_free_for_the_accounts_below_the_parent_of_its_owner(service):

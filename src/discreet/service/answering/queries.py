@@ -9,7 +9,6 @@ that version is known without querying an engine.
 from __future__ import annotations
 
 import contextlib
-import math
 import re
 import threading
 from collections import OrderedDict
@@ -356,7 +355,7 @@ def planning_options(requested: Options, k: int | None, defaults: Defaults, limi
         if requested_delta > limits.max_delta:
             most = f"{float(limits.max_delta):g}"
             raise InputError(f"delta must be at most {most}, not {shown_number(requested_delta)}")
-    elif 0 < epsilon < math.inf:
+    elif epsilon > 0:  # and at most the largest one, which is finite
         usual = exact("1e-8" if defaults.delta is None else defaults.delta, "delta")
         delta = share_of_delta(epsilon, limit_for(defaults.epsilon or 1.0, usual), usual)
     return options | {"epsilon": epsilon, "delta": delta}
