@@ -21,6 +21,7 @@ from discreet.accounting.gaussian import (
     mu_gaussian,
     normal_quantile,
     normal_tail,
+    rho_after_second_test,
     rho_of_branch,
 )
 from discreet.errors import InputError
@@ -177,18 +178,27 @@ def test_the_curve_of_a_pure_branch_is_that_of_randomized_response(epsilon):
         assert _pure_branch(epsilon, np.array([level]))[0] == pytest.approx(profile(level, epsilon), abs=1e-15)
 
 
-def three_branches(epsilon, mu, test, losses, rho, pure):
-    """Return E of the largest delta of the three branches of `Auto.at`, each with its lost mass, by quadrature."""
+def three_branches(epsilon, mu, test, losses, rho, pure, second=0.0, fourth=0.0):
+    """Return E of the largest delta of the three branches of `Auto.at_epsilon`, each with its lost mass, by quadrature.
+
+    With *second*, also of what follows a second test that is *second*-DP: rho *fourth*, or less of the third branch.
+    """
     points = np.linspace(-8.5, 8.5, 4001)
     mass = stats.norm.pdf(points) * (points[1] - points[0])
     total = 0.0
     rest = math.sqrt(mu**2 - test**2)
     order = 1 + np.logspace(-2, 4, 400)
+
+    def zcdp(rho, x):
+        log = (order - 1) * (order * rho - x) + (order - 1) * np.log1p(-1 / order) - np.log(order)
+        return math.exp(min(log.min(), 0))
+
     for weight, x in zip(mass, epsilon - (test**2 / 2 + test * points), strict=True):
         gaussian = delta_gaussian(rest, x) if x >= 0 else 1 - math.exp(x) * (1 - delta_gaussian(rest, -x))
-        log = (order - 1) * (order * rho - x) + (order - 1) * np.log1p(-1 / order) - np.log(order)
-        zcdp = math.exp(min(log.min(), 0))
-        total += weight * max(np.add((gaussian, zcdp, profile(x, pure)), losses))
+        worst = max(np.add((gaussian, zcdp(rho, x), profile(x, pure)), losses))
+        if second:
+            worst = max(worst, zcdp(fourth, x - second) + losses[1], profile(x - second, pure - second) + losses[2])
+        total += weight * worst
     return total
 
 
@@ -204,6 +214,28 @@ def test_three_branches_after_a_test_stay_within_delta(epsilon):
     assert 0.895 < found / epsilon < 0.92
     assert three_branches(epsilon, mu, test, losses, rho, found) <= delta
     assert three_branches(epsilon, mu, test, losses, rho, found + 0.02 * epsilon) > delta
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
+def test_what_follows_a_second_test_stays_within_delta(epsilon):
+    """An independent quadrature; an eighth of the third branch costs the fourth 20 to 25 % of rho."""
+    delta = 1e-8
+    mu = mu_gaussian(epsilon, 0.96 * delta)
+    test, losses = math.sqrt(0.008) * mu, (delta / 1000, delta / 5, 0.3 * delta)
+    rho = rho_of_branch(epsilon, 0.995 * delta, mu, test, *losses[:2])
+    pure = epsilon_of_branch(epsilon, delta, mu, test, losses[0], rho, *losses[1:])
+    fourth = rho_after_second_test(epsilon, delta, mu, test, losses[0], rho, losses[1], pure, losses[2], pure / 8)
+    assert 0.75 < fourth / rho < 0.8
+    assert three_branches(epsilon, mu, test, losses, rho, pure, pure / 8, fourth) <= delta
+    assert three_branches(epsilon, mu, test, losses, rho, pure, pure / 8, rho) > delta
+    assert three_branches(epsilon, mu, test, losses, rho, pure, pure / 6, fourth) > delta
+
+
+def test_a_fourth_branch_that_cannot_be_paid_for_gets_nothing():
+    """The mass that it may lose is more than delta already."""
+    mu = mu_gaussian(1.0, 0.9e-8)
+    assert rho_after_second_test(1.0, 1e-8, mu, 0.1 * mu, 1e-11, 1e-3 * mu**2, 2e-8, 0.5, 1e-9, 0.1) == 0
 
 
 @pytest.mark.exact

@@ -9,6 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from discreet.accounting.laplace import rho_laplace
 from discreet.mechanisms import KnownAuto, Likely, Request, SelectVerify, TwoRound, UnknownGumbel, auto
 from discreet.mechanisms.auto import Auto
 from discreet.mechanisms.light import Cap, Light
@@ -42,6 +43,9 @@ def test_in_a_shared_budget_branches_get_all_that_the_tests_leave(request_):
     rest = Cost.at_most(LIMIT.rho - histogram - gap, DELTA)
     assert mechanism.head == SelectVerify.within_cost(rest, request_)
     assert mechanism.light == Light.within_cost(rest, request_)
+    second = mechanism.light.epsilon / 8
+    assert mechanism.second_head.limit == Cost.at_most(rest.rho - rho_laplace(second, 1), DELTA)
+    assert mechanism.second_head == replace(mechanism.head, limit=mechanism.second_head.limit)
     assert mechanism.race == (None if request_.k is None else AnchoredGumbel.within_cost(rest, request_))
     assert (mechanism.epsilon, mechanism.delta, mechanism.direct_epsilon()) == (None, 0, None)
     assert mechanism.head_limit == 1000
@@ -49,12 +53,12 @@ def test_in_a_shared_budget_branches_get_all_that_the_tests_leave(request_):
 
 
 ALONE = {
-    (Fraction(1, 2), None): [0.10113, 0.004438402, 0.4456549],
-    (Fraction(1, 2), 7): [0.1006221, 0.004334613, 0.4218037],
-    (Fraction(4), None): [0.7149688, 0.226132, 3.584178],
-    (Fraction(4), 7): [0.7113778, 0.2204539, 3.398176],
+    (Fraction(1, 2), None): [0.10113, 0.004438402, 0.4456549, 0.003444519],
+    (Fraction(1, 2), 7): [0.1006221, 0.004334613, 0.4218037, 0.003388355],
+    (Fraction(4), None): [0.7149688, 0.226132, 3.584178, 0.177342],
+    (Fraction(4), 7): [0.7113778, 0.2204539, 3.398176, 0.1745982],
 }
-"""By epsilon and k: mu of two rounds, rho of the head, and epsilon of one round."""
+"""By epsilon and k: mu of two rounds, rho of the head, epsilon of one round, and rho after a second histogram."""
 
 
 @pytest.mark.parametrize(("epsilon", "k"), ALONE, ids=str)
@@ -62,12 +66,14 @@ def test_alone_branches_get_what_theorem_2_allows(epsilon, k):
     """Kept numbers, which docs/mechanisms/auto.md and the audits of Theorem 2 explain."""
     request_ = replace(TOP, k=k, relative_error=Fraction(1, 4), counts=k is None)
     mechanism = Auto.at_epsilon(epsilon, DELTA, request_)
-    found = mechanism.two_round.mu, mechanism.head.limit.rho, mechanism.light.epsilon
+    second = mechanism.second_head.limit.rho
+    found = mechanism.two_round.mu, mechanism.head.limit.rho, mechanism.light.epsilon, second
     assert [float(f"{float(value):.7g}") for value in found] == ALONE[epsilon, k]
     assert mechanism.two_round == replace(
         TwoRound.within_cost(Cost(Fraction(1), DELTA), request_), mu=mechanism.two_round.mu
     )
     assert mechanism.head == SelectVerify.within_cost(Cost(mechanism.head.limit.rho, DELTA / 5), request_)
+    assert mechanism.second_head == SelectVerify.within_cost(Cost(second, DELTA / 5), request_)
     assert mechanism.light == Light(mechanism.light.epsilon, DELTA * Fraction(3, 10), Fraction(1, 4), k is None, k)
     assert mechanism.race == (None if k is None else AnchoredGumbel.within_cost(mechanism.head.limit, request_))
     assert (mechanism.epsilon, mechanism.delta, mechanism.direct_epsilon()) == (epsilon, DELTA, epsilon)
@@ -81,7 +87,7 @@ def test_the_numbers_for_theorem_2_are_rounded_against_us(monkeypatch):
         original = getattr(auto, name)
         monkeypatch.setattr(auto, name, lambda *args: given.setdefault(name, args) and original(*args))
 
-    for name in ("mu_gaussian", "rho_of_branch", "epsilon_of_branch"):
+    for name in ("mu_gaussian", "rho_of_branch", "epsilon_of_branch", "rho_after_second_test"):
         recorded(name)
     for delta in (DELTA, Fraction(1, 3 * 10**7), Fraction(7, 10**9)):
         given.clear()
@@ -103,6 +109,11 @@ def test_the_numbers_for_theorem_2_are_rounded_against_us(monkeypatch):
         assert given["epsilon_of_branch"][5] >= mechanism.head.limit.rho
         assert given["epsilon_of_branch"][6] == lost_head
         assert delta * Fraction(3, 10) <= given["epsilon_of_branch"][7] < delta * Fraction(3, 10) * (1 + 1e-9)
+        assert given["rho_after_second_test"][:7] == given["epsilon_of_branch"][:7]
+        assert given["rho_after_second_test"][7] >= mechanism.light.epsilon
+        assert given["rho_after_second_test"][8] == given["epsilon_of_branch"][7]
+        assert mechanism.light.epsilon / 8 <= given["rho_after_second_test"][9]
+        assert mechanism.second_head.limit.rho <= auto.rho_after_second_test(*given["rho_after_second_test"])
 
 
 @pytest.mark.statistical
@@ -125,7 +136,7 @@ def test_users_with_most_of_the_pairs_whom_the_histogram_shows_are_not_overlooke
     assert np.mean(covered) > 0.9
 
 
-@pytest.mark.parametrize("name", ["rho_of_branch", "epsilon_of_branch"])
+@pytest.mark.parametrize("name", ["rho_of_branch", "epsilon_of_branch", "rho_after_second_test"])
 def test_without_a_budget_for_a_branch_there_is_no_theorem(name, monkeypatch):
     """The shared budget's instance is used then; so it is for noise that is not Gaussian."""
     monkeypatch.setattr(auto, name, lambda *_: 0.0)
@@ -217,7 +228,7 @@ def test_a_price_is_a_range_for_each_branch(request_):
 
 def sizes(users_per_noise, continued_per_noise):
     """Return a histogram of a table whose two rounds have these ratios of users to noise."""
-    return Sizes(np.array([1234.4]), np.array([1234.4]), 5.26, 1.0, 1.0, users_per_noise, continued_per_noise)
+    return Sizes(np.array([12344.4]), np.array([12344.4]), 5.26, 1.0, 1.0, users_per_noise, continued_per_noise)
 
 
 @pytest.mark.parametrize(
@@ -240,7 +251,7 @@ def test_two_rounds_are_taken_where_there_are_many_users_for_the_noise(users, co
     outcome = Auto.at_epsilon(Fraction(1), DELTA, REQUEST).release(ArrayPairs([1, 2, 3], [0, 0, 1]), bits())
     assert outcome.chosen == ("head" if chosen == "head" else "two-round")
     start = {"two-round": "many", "enough": "enough", "head": "few"}[chosen]
-    measured = "about 1,234 users, and noise of 5.3 users per item in the first round"
+    measured = "about 12,344 users, and noise of 5.3 users per item in the first round"
     assert outcome.why == f"{start} users for the number of items they have: {measured}"
 
 
@@ -253,6 +264,7 @@ def test_two_rounds_need_fewer_users_who_all_have_about_as_many_items(users, man
     by_size = np.zeros(SCALES)
     by_size[[6, 10]] = [users, many]
     monkeypatch.setattr(TwoRound, "measure_sizes", lambda *_: replace(sizes(100.0, 100.0), by_size=by_size))
+    monkeypatch.setattr(auto, "USERS_PER_HISTOGRAM", 0)  # 4,000 users are few for the histogram
     monkeypatch.setattr(Light, "cap", lambda *_: None)
     monkeypatch.setattr(Auto, "_gap", lambda *_: (0, 1))
     outcome = Auto.at_epsilon(Fraction(1), DELTA, replace(REQUEST, k=k)).release(
@@ -266,7 +278,7 @@ def bits():
     return KeyedBits(bytes(32), "auto")
 
 
-@pytest.mark.parametrize(("size", "chosen"), [(3, "two-round"), (900, "head")])
+@pytest.mark.parametrize(("size", "chosen"), [(3, "two-round"), (9_000, "head")])
 @pytest.mark.parametrize("k", [None, 7])
 def test_popular_items_decide_between_the_head_and_two_rounds(size, chosen, k, monkeypatch):
     """The noisy count at rank 50, beside a fifth of the users; for a top k, only the ratio of users to noise does."""
@@ -355,6 +367,67 @@ def test_a_table_of_few_users_gets_no_larger_cap():
         kept = users < most
         outcome = mechanism.release(ArrayPairs(users[kept], items[kept]), bits())
         assert (outcome.chosen == "light") == chosen
+
+
+FEW = {
+    "one item": ([1] * 1_500, None, "light"),
+    "some items": ([1, 2] * 800, None, "light"),
+    "many items of some": ([1] * 1_000 + [2] * 250 + [4] * 120 + [9] * 80, None, "head"),
+    "many items of some, a top k": ([1] * 1_000 + [2] * 250 + [4] * 120 + [9] * 80, 7, "head"),
+    "twenty items": ([20] * 1_500, None, "head"),
+}
+"""Numbers of items of few users, k, and what they are released by."""
+
+
+def few(sizes_, seed=0):
+    """Return pairs of users with *sizes_* items, of 60 of falling popularity."""
+    rng = np.random.default_rng(seed)
+    weights = np.arange(1, 61) ** -1.0
+    baskets = [rng.choice(60, n, replace=False, p=weights / weights.sum()) for n in sizes_]
+    return ArrayPairs(np.repeat(np.arange(len(sizes_)), sizes_), np.concatenate(baskets))
+
+
+@pytest.mark.parametrize("case", FEW)
+def test_of_few_users_a_second_histogram_decides_about_one_round(case):
+    """The first hides how many items they have; two rounds, which would clip by it, are not taken."""
+    sizes_, k, chosen = FEW[case]
+    mechanism = Auto.at_epsilon(Fraction(1), DELTA, replace(REQUEST, k=k))
+    pairs = few(sizes_)
+    covered = []
+    for number in range(20):
+        outcome = mechanism.release(pairs, KeyedBits(bytes(32), number))
+        assert outcome.chosen == chosen
+        assert outcome.cost.within(mechanism.worst_cost())
+        truth = pairs.counts[outcome.positions]
+        covered.append((outcome.low <= truth) & (truth <= outcome.high))
+    assert np.concatenate(covered).mean() >= 0.93
+
+
+@pytest.mark.parametrize(("users", "fewer"), [(4_400, False), (4_150, True)])
+def test_what_is_few_follows_from_the_noise_of_the_histogram(users, fewer):
+    """75 of its standard errors, 57.2 users at epsilon 1; the noisy number of users has one bin here."""
+    mechanism = Auto.at_epsilon(Fraction(1), DELTA, REQUEST)
+    assert mechanism.two_round.histogram_error == pytest.approx(57.16, abs=0.01)
+    assert mechanism._are_few(replace(sizes(1.0, 1.0), by_size=np.array([float(users)]))) == fewer
+
+
+@pytest.mark.parametrize(("users", "epsilon"), [(4_000, 0.1414 / 4), (1_000, 0.892055 / 8), (0, 0.892055 / 8)])
+def test_a_second_histogram_has_a_hundredth_of_the_users_as_noise(users, epsilon):
+    """Unless that takes more than an eighth of one round's epsilon; what is left is the round's."""
+    mechanism = Auto.at_epsilon(Fraction(1), DELTA, REQUEST)
+    measured = replace(sizes(1.0, 1.0), by_size=np.array([float(users)]))
+    _, light, spent = mechanism._measure_again(measured, few([1] * 100), bits())
+    assert float(mechanism.light.epsilon - light.epsilon) == pytest.approx(epsilon, rel=1e-3)
+    assert spent == Cost(rho_laplace(mechanism.light.epsilon - light.epsilon, 1))
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 1.0, 9.0, 200.0])
+def test_a_second_histogram_and_the_rest_of_one_round_cost_no_more_than_one_round(epsilon):
+    """Also where an eighth of epsilon would cost more by itself, as noise of few users is discrete."""
+    light = Light.within_cost(Cost(Fraction(epsilon), DELTA), REQUEST)
+    second = auto._most_second(light)
+    rest = replace(light, epsilon=light.epsilon - second)
+    assert (rest.worst_cost() + Cost(rho_laplace(second, 1))).within(light.worst_cost())
 
 
 @pytest.mark.exact
@@ -455,7 +528,7 @@ def test_counts_of_a_race_have_the_stated_error(k):
 )
 def test_one_round_is_taken_where_a_cap_is_possible(items, why, monkeypatch):
     """It is asked with the histogram and the mu of two rounds, and costs the histogram beside its own."""
-    asked, measured = [], sizes(9.0, 9.0)
+    asked, measured = [], replace(sizes(9.0, 9.0), by_size=np.array([4_400.0]))
     monkeypatch.setattr(TwoRound, "measure_sizes", lambda *_: measured)
     monkeypatch.setattr(Light, "cap", lambda *args: asked.append(args) or Cap(items, 0.931, 0.0, 0.0))
     mechanism = Auto.at_epsilon(Fraction(1), DELTA, REQUEST)

@@ -28,7 +28,7 @@ from discreet.mechanisms.two_round import COST_UNIT, UNCLIPPED
 from discreet.testing.pairs import ArrayPairs
 from discreet.values import WEIGHT_UNIT, Cost, ExactHead, Sensitivity
 
-from .draws import release
+from .draws import RecordedBits, release
 
 pytestmark = pytest.mark.exact
 
@@ -299,6 +299,41 @@ def test_auto_pays_the_gap_the_histogram_and_the_branch(k, kind):
         spent = release(mechanism.head, pairs.head(mechanism.head_limit), run)[0].cost.rho
         assert_charged(outcome, spent + gap + histogram / 2)
     assert seen == {"one": {"light"}, "few": {"two-round"}}.get(kind, {"head"})
+
+
+@pytest.mark.parametrize(
+    ("alone", "sizes"),
+    [
+        (True, [1] * 1_500),
+        (True, [1] * 1_000 + [2] * 250 + [4] * 120 + [9] * 80),
+        (False, [1] * 300),
+        (False, [1] * 250 + [3] * 25),
+    ],
+)
+def test_auto_pays_a_second_histogram_and_what_follows_it(alone, sizes):
+    """Laplace noise of scale 1/e costs e - 1 + exp(-e), of the histogram as of the sums; or the head has less."""
+    request = Request(None, 20)
+    mechanism = Auto.at_epsilon(Fraction(1), LIMIT.delta, request)
+    if not alone:  # one round needs a large share of a budget, for which fewer users are few
+        mechanism = Auto.within_cost(Cost(Fraction(2), LIMIT.delta), request)
+    users = np.repeat(np.arange(len(sizes)), sizes)
+    pairs = Asked(users, np.concatenate([np.arange(n) * 7 + user % 7 for user, n in enumerate(sizes)]))
+    outcome, draws = release(mechanism, pairs, 0)
+    number = Fraction(int(mechanism.two_round.mu**2 * COST_UNIT / 499), 2 * COST_UNIT)
+    spent = float(number + Fraction(mechanism.two_round.budget.histogram, 2 * COST_UNIT))
+    (variance,) = set(draws.added["sizes again"].variances)
+    moved = (2 / float(variance)) ** 0.5
+    spent += moved - 1 + math.exp(-moved)
+    if outcome.chosen == "light":
+        (variance,) = set(draws.added["capped again"].variances)
+        sums = float(pairs.asked["cap"] * WEIGHT_UNIT) * (2 / float(variance)) ** 0.5
+        spent += sums - 1 + math.exp(-sums)
+        assert moved + sums <= float(mechanism.light.epsilon) * (1 + 1e-12)
+    else:
+        spent += float(mechanism.second_head.release(pairs.head(20), RecordedBits(0)).cost.rho)
+    assert outcome.chosen == ("light" if len(set(sizes)) == 1 else "head")
+    assert spent < float(outcome.cost.rho) < spent * (1 + 1e-2)
+    assert outcome.cost.within(mechanism.worst_cost())
 
 
 WAYS = {"few": "scaled", "many": "shared", "none": "shared"}

@@ -58,11 +58,12 @@ class Kept(ArraySegments):
         yield sums
 
 
-def steps_of(mechanism, cap, baskets, monkeypatch):
+def steps_of(mechanism, cap, baskets, monkeypatch, again=False):
     """Return the values and precisions of both histograms, and the sums with their noise, or the heads, that follow.
 
     Args:
         cap: the cap of one round, or None for the heads.
+        again: True if there is a second histogram with Laplace noise after both, whose scale precedes that of the sums.
     """
     drawn, scales, parts = [], [], []
 
@@ -71,7 +72,7 @@ def steps_of(mechanism, cap, baskets, monkeypatch):
         return values
 
     def laplace(self, _bits, _label, n, _first=0):
-        scales.append(float(self.scale))
+        scales.append(self.scale)
         return np.zeros(n, dtype=np.int64)
 
     def released(_self, head, _bits):
@@ -89,11 +90,18 @@ def steps_of(mechanism, cap, baskets, monkeypatch):
         patch.setattr(SelectVerify, "release", released)
         patch.setattr(Light, "may_have_cap", lambda *_: True)
         chosen = None if cap is None else Cap(cap, 1.0, 0.0, 0.0)
-        patch.setattr(Light, "cap", lambda _self, _sizes, _mu, split=None: None if split is None else chosen)
+        patch.setattr(auto, "USERS_PER_HISTOGRAM", math.inf if again else 0)
+        # Of three requests for a cap, the second has the split of sizes, and the third follows the second histogram.
+        caps = iter([None, Cap(1, 1.0, 0.0, 0.0) if again else chosen, chosen])
+        patch.setattr(Light, "cap", lambda *_, **__: next(caps))
         mechanism.release(pairs, bits())
-        threshold = None if cap is None else mechanism.light._threshold(cap)
+        spent = 1 / scales[0] if again else 0
+        rest = replace(mechanism.light, epsilon=mechanism.light.epsilon - spent)
+        threshold = None if cap is None else rest._threshold(cap)
     assert len(drawn) == 2
-    return drawn, (parts if cap is None else (pairs.sums, scales[0], threshold))
+    if again:
+        return drawn, float(scales[0]), (parts if cap is None else (pairs.sums, float(scales[1]), threshold))
+    return drawn, (parts if cap is None else (pairs.sums, float(scales[0]), threshold))
 
 
 def pure(one, other, scale, threshold, levels):
@@ -125,6 +133,23 @@ def zcdp(rho, levels):
     return np.exp(np.minimum(0, (exponent + orders * np.log1p(-1 / orders) - np.log(orders - 1)).min(axis=1)))
 
 
+def after_second_histogram(mechanism, runs, levels):
+    """Return delta at each of *levels* of a second histogram, one bin of which moves by 1, and what follows it."""
+    (_, scale, heads), (_, _, neighbours) = runs.pop(None)
+    changed = sum(a != b for a, b in zip(heads, neighbours, strict=True))
+    limit = mechanism.second_head.limit
+    z = np.arange(-int(45 * scale), int(45 * scale) + 1)
+    total = np.zeros(len(levels))
+    for loss, mass in ((1 / scale, z <= 0), (-1 / scale, z > 0)):
+        left = levels - loss
+        curves = [zcdp(changed * float(limit.rho), left) + changed * float(limit.delta)] if changed else []
+        for (_, _, (sums, of_sums, threshold)), (_, _, (more, _, _)) in runs.values():
+            curves.append(pure(sums, more, of_sums, threshold, left))
+        share = math.tanh(1 / (2 * scale)) * np.exp(-np.abs(z[mass]) / scale).sum()
+        total += share * np.minimum(np.max(curves, axis=0), 1)
+    return total
+
+
 def worst_delta(mechanism, monkeypatch, epsilon=1.0):
     """Return the largest delta over neighbours, in both directions, of the histograms and what follows them."""
     edges = np.arange(-9, 9.01, 0.1)
@@ -143,6 +168,8 @@ def worst_delta(mechanism, monkeypatch, epsilon=1.0):
             curves = [zcdp(changed * float(limit.rho), levels) + changed * float(limit.delta)] if changed else []
             for (_, (sums, scale, threshold)), (_, (more, _, _)) in runs.values():
                 curves.append(pure(sums, more, scale, threshold, levels))
+            again = {cap: [steps_of(mechanism, cap, side, monkeypatch, True) for side in sides] for cap in (None, 1, 2)}
+            curves.append(after_second_histogram(mechanism, again, levels))
             found.append(float(masses @ np.minimum(np.max(curves, axis=0), 1)))
     return max(found)
 
@@ -197,6 +224,15 @@ def test_budgets_that_forget_the_histograms_are_detected(monkeypatch):
     assert worst_delta(replace(mechanism, light=replace(mechanism.light, epsilon=Fraction(1))), monkeypatch) > DELTA
     whole = replace(mechanism.head, limit=Cost(limit_for(1.0, DELTA).rho * Fraction(6, 5), DELTA / 5))
     assert worst_delta(replace(mechanism, head=whole), monkeypatch) > DELTA
+    assert worst_delta(replace(mechanism, second_head=mechanism.head), monkeypatch) > DELTA
+
+
+@pytest.mark.exact
+def test_one_round_that_forgets_the_second_histogram_is_detected(monkeypatch):
+    """Planted: it keeps all of its epsilon."""
+    plain = EachAuto._measure_again
+    monkeypatch.setattr(EachAuto, "_measure_again", lambda self, *args: (*plain(self, *args)[:1], self.light, Cost()))
+    assert worst_delta(made(), monkeypatch) > DELTA
 
 
 # ------------------------------------------------------------------------------------------------ answers

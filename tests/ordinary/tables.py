@@ -41,6 +41,8 @@ class Shape:
         skew: items have weights rank^-skew.
         label: the label of item number n.
         heavy: the share of people who draw 40 times as many items.
+        tail: people draw as many items as a Zipf variable of this exponent says, at most as many as there are, in place
+            of *each*; 0 for none.
         amounts: the largest amount; they are skewed if it is above 100.
         missing: the share of missing people, items, states, amounts, readings and times.
         name: the name of a person, by number.
@@ -52,6 +54,7 @@ class Shape:
     skew: float = 1.0
     label: Callable[[int], Any] = "item {}".format
     heavy: float = 0.0
+    tail: float = 0.0
     amounts: int = 100
     missing: float = 0.0
     nan: float = 0.0
@@ -82,6 +85,9 @@ SHAPES = {
     "many items": Shape(people=3_000, items=1_000, each=(20, 40), skew=0.8),
     "heavy users": Shape(each=(1, 3), heavy=0.01),
     "500 users": Shape(people=500, items=100, each=(1, 5)),
+    "small shop": Shape(people=1_300, items=9, tail=2.0),
+    "small library": Shape(people=3_000, items=40, tail=2.4),
+    "small town": Shape(people=1_200, items=20),
     "nulls": Shape(items=60, each=(1, 6), missing=0.2),
     "nan": Shape(items=60, each=(1, 6), nan=0.3),
     "skewed sums": Shape(items=100, each=(1, 4), amounts=5_000),
@@ -171,6 +177,8 @@ def ordinary(name: str, folder: Path) -> Ordinary:
     random = np.random.default_rng(list(name.encode()))
     sizes = random.integers(shape.each[0], shape.each[1], shape.people, endpoint=True)
     sizes = np.where(random.random(shape.people) < shape.heavy, 40 * sizes, sizes)
+    if shape.tail:
+        sizes = np.minimum(random.zipf(shape.tail, shape.people), shape.items)
     people = np.repeat(np.arange(shape.people), sizes)
     weights = np.arange(1, shape.items + 1) ** -shape.skew
     items = random.choice(shape.items, len(people), p=weights / weights.sum())

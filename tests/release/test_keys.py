@@ -280,7 +280,6 @@ def test_bits_of_noise_that_values_share_are_others_and_the_name_is_the_same():
             Each(shared, 2),
             KnownLaplaceSums(shared, summed, 9),
             KnownGumbelSums(KnownGumbel(3, 9, Fraction(1)), SumBounds(-5, 5), 9),  # counts share noise, sums do not
-            KnownAuto.at_epsilon(Fraction(1), Fraction(1, 10**8), Request(None, 9, known_domain=True)),
         ],
         keys.DRAWING: [
             independent,
@@ -289,7 +288,9 @@ def test_bits_of_noise_that_values_share_are_others_and_the_name_is_the_same():
             KnownGumbel(3, 9, Fraction(1), 1, None),
             UnknownGumbel(3, 9, Fraction(1), Fraction(1, 10)),
             Each(independent, 2),
-            KnownAuto.at_epsilon(Fraction(1), Fraction(1, 10**8), Request(None, 40, known_domain=True)),
+        ],
+        f"{keys.DRAWING}, few users": [
+            KnownAuto.at_epsilon(Fraction(1), Fraction(1, 10**8), Request(None, n, known_domain=True)) for n in (9, 40)
         ],
         f"{keys.DRAWING}, widened": [
             TwoRound.at_epsilon(Fraction(1), Fraction(1, 10**8), Request(None, 9)),

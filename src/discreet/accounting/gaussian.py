@@ -140,6 +140,45 @@ def epsilon_of_branch(
     return _largest(epsilon, lambda third: _expected(mass, others, _pure_branch(third, level) + lost_pure) <= delta)
 
 
+@lru_cache(256)
+def rho_after_second_test(
+    epsilon: float,
+    delta: float,
+    mu: float,
+    test: float,
+    lost: float,
+    rho: float,
+    lost_other: float,
+    pure: float,
+    lost_pure: float,
+    second: float,
+) -> float:
+    """Return the largest rho of a branch after a second, pure test, beside those of `epsilon_of_branch`.
+
+    The second test is at most *second*-DP. It selects the third branch, with an epsilon that is smaller by as much, or
+    a rho-zCDP mechanism except for a mass *lost_other*. The privacy loss of the second test is at most *second*, so
+    delta of what follows is at most that of either at an epsilon that is lower by *second* (docs/mechanisms/auto.md).
+
+    Args:
+        epsilon: as in `epsilon_of_branch`, like *delta*, *mu*, *test*, *lost*, *rho*, *lost_other* and *lost_pure*.
+        pure: epsilon of the third branch.
+        second: the largest epsilon of the second test, above 0 and below *pure*.
+
+    Returns:
+        rho of the branch alone; 0 if none is small enough.
+    """
+    level, mass = _after_test(epsilon, test)
+    lower = level - second
+    branches = [
+        _gaussian_branch(mu, test, level) + lost,
+        _zcdp_branch(rho, level) + lost_other,
+        _pure_branch(pure, level) + lost_pure,
+        _pure_branch(pure - second, lower) + lost_pure,
+    ]
+    others = np.max(branches, axis=0)
+    return _largest(rho, lambda fourth: _expected(mass, others, _zcdp_branch(fourth, lower) + lost_other) <= delta)
+
+
 def _largest(high: float, fits: Callable[[float], bool]) -> float:
     """Return the largest number from 0 to *high* that fits, rounded down to about 12 digits; 0 if none does."""
     low = 0.0

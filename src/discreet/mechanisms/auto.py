@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
 from discreet.accounting.convert import floor_bits
-from discreet.accounting.gaussian import epsilon_of_branch, mu_gaussian, rho_of_branch
-from discreet.mechanisms.base import Expectation, Likely, Request
+from discreet.accounting.gaussian import epsilon_of_branch, mu_gaussian, rho_after_second_test, rho_of_branch
+from discreet.accounting.laplace import rho_laplace
+from discreet.mechanisms.base import UNNAMED, Expectation, Likely, Request
 from discreet.mechanisms.light import SPLIT, Cap, Light
 from discreet.mechanisms.select_verify import SelectVerify
-from discreet.mechanisms.two_round import COST_UNIT, TwoRound, add_noise
+from discreet.mechanisms.two_round import COST_UNIT, SCALES, TwoRound, add_noise
 from discreet.mechanisms.unknown_gumbel import AnchoredGumbel
-from discreet.noise import Bits
+from discreet.noise import Bits, DiscreteLaplace
 from discreet.values import MAX_BASKET, WEIGHT_UNIT, Cost, ExactHead, HeadAndPairs, Outcome, UserItemPairs, float_below
 
 if TYPE_CHECKING:
@@ -50,6 +51,10 @@ GAP_SHARE = Fraction(1, 100)
 SIGNAL_SHARE = Fraction(1, 500)
 """Share of mu^2 for one noisy number after the histogram: the rest of the items, or the count at a rank."""
 
+AGAIN = " again"
+"""Ends the labels of bits of a second histogram and of one round after it: with the bits of one round that has all of
+its epsilon, the two answers would differ by the noise alone."""
+
 DENSE = 32
 """One round is not taken if hardly any user has an item that is not among so many: two rounds clip no user there."""
 
@@ -74,6 +79,19 @@ HEAD_SHARE = Fraction(199, 200)
 LIGHT_LOST = Fraction(3, 10)
 """Share of delta for the labels of one round."""
 
+USERS_PER_HISTOGRAM = 75
+"""The least ratio of users to the noise of a bin of the histogram at which it decides alone: below it, noise may hide
+users who have most of the pairs."""
+
+SECOND_SHARE = Fraction(1, 8)
+"""The largest share of one round's epsilon for a second histogram."""
+
+USERS_PER_SECOND_HISTOGRAM = 100
+"""The ratio of users to the noise of a bin of the second histogram, where its share allows for so much."""
+
+SECOND_EVIDENCE = 3.0
+"""Standard errors above 0 that a bin of the second histogram must be to be used."""
+
 
 @dataclass(frozen=True, slots=True)
 class Auto:
@@ -88,6 +106,7 @@ class Auto:
         two_round: the branch of two rounds; its budget includes the histogram.
         head: the branch of the head; its budget does not include the histogram.
         light: the branch of one round; its budget does not include the histogram.
+        second_head: the head after a second histogram, which its budget does not include.
         race: the branch for a top k, or None without a k; its budget is that of the head.
         epsilon: epsilon of the exact (epsilon, delta) theorem, if it determined the branches' budgets.
         delta: delta of that theorem; 0 without it.
@@ -96,6 +115,7 @@ class Auto:
     two_round: TwoRound
     head: SelectVerify
     light: Light
+    second_head: SelectVerify = field(metadata=UNNAMED)
     race: AnchoredGumbel | None = None
     epsilon: Fraction | None = None
     delta: Fraction = Fraction(0)
@@ -108,7 +128,8 @@ class Auto:
         """Return the instance whose branches may spend *limit* each, with the histogram and the gap before them."""
         two_round = _two_round(limit, request)
         rest = Cost.at_most(limit.rho - _tests(two_round), limit.delta)
-        return cls._of(two_round, rest, Light.within_cost(rest, request), request)
+        light = Light.within_cost(rest, request)
+        return cls._of(two_round, rest, light, rest.rho - rho_laplace(_most_second(light), 1), request)
 
     @classmethod
     def at_epsilon(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:
@@ -132,12 +153,20 @@ class Auto:
         light = Light(
             floor_bits(Fraction(alone)), delta * LIGHT_LOST, request.relative_error, request.counts, request.k
         )
-        return replace(cls._of(two_round, rest, light, request), epsilon=epsilon, delta=delta)
+        second = float(_most_second(light)) * (1 + 1e-12)
+        rho_second = rho_after_second_test(
+            float(epsilon), float_below(delta), mu, test, lost, rho, lost_head, alone, lost_light, second
+        )
+        if rho_second == 0:
+            return None
+        auto = cls._of(two_round, rest, light, floor_bits(Fraction(rho_second)), request)
+        return replace(auto, epsilon=epsilon, delta=delta)
 
     @classmethod
-    def _of(cls, two_round: TwoRound, rest: Cost, light: Light, request: Request) -> Self:
+    def _of(cls, two_round: TwoRound, rest: Cost, light: Light, rho_second: Fraction, request: Request) -> Self:
         race = None if request.k is None else AnchoredGumbel.within_cost(rest, request)
-        return cls(two_round, SelectVerify.within_cost(rest, request), light, race)
+        second_head = SelectVerify.within_cost(Cost.at_most(rho_second, rest.delta), request)
+        return cls(two_round, SelectVerify.within_cost(rest, request), light, second_head, race)
 
     @classmethod
     def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - always None
@@ -197,10 +226,11 @@ class Auto:
                 if self._is_precise(self.race, gap):
                     return self._with_tests(self.race.release(head, bits), self.race.name, complete)
         sizes = self.two_round.measure_sizes(pairs, bits)
-        leads = self.two_round.leads(sizes, gap)
+        few = self._are_few(sizes)
+        leads = not few and self.two_round.leads(sizes, gap)
         cap, signal = self._cap(sizes, pairs, bits, split=not leads)
         if cap is not None:
-            outcome = self._one_round(cap, sizes, signal, pairs, bits)
+            outcome = self._second(sizes, pairs, bits) if few else self._one_round(cap, sizes, signal, pairs, bits)
             if outcome is not None:
                 return outcome
         if self.race is not None and complete and not (leads and self.two_round.leading_error < self.race.std_error):
@@ -209,13 +239,13 @@ class Auto:
             outcome = self._with_tests(outcome, self.race.name, complete)
             return replace(outcome, positions=numbers[outcome.positions])
         tail_matters = sizes.users_per_noise > TAIL_MATTERS * sizes.continued_per_noise
-        many = sizes.users_per_noise >= USERS_PER_NOISE and not tail_matters
+        many = sizes.users_per_noise >= USERS_PER_NOISE and not (tail_matters or few)
         measured = f"about {sizes.users:,.0f} users, and noise of {sizes.scale:,.1f} users per item in the first round"
         if not (leads or many):
             numbers, head = self._head_of(pairs)
             enough = sizes.users_per_noise >= FEWER_USERS_PER_NOISE
             enough = enough or self.two_round.users_per_second_noise(sizes) >= USERS_PER_SECOND_NOISE
-            enough = enough and not tail_matters and self.race is None
+            enough = enough and not (tail_matters or few) and self.race is None
             # The number that one round needs and the count at the rank are paid once, so that there is never both.
             dense = cap is not None
             if not enough or not (dense or self._count_at_rank(head, signal, bits) <= POPULAR * sizes.users):
@@ -256,6 +286,36 @@ class Auto:
             noisy = add_noise(users, 1, np.full(len(users), signal), bits, "split of sizes")
             cap = self.light.cap(sizes, mu, noisy.astype(np.float64))
         return cap, signal
+
+    def _are_few(self, sizes: Sizes) -> bool:
+        """Return whether the noise of the histogram may hide users who have most of the pairs."""
+        return sizes.users < USERS_PER_HISTOGRAM * self.two_round.histogram_error
+
+    def _second(self, sizes: Sizes, pairs: HeadAndPairs, bits: Bits) -> Outcome:
+        """Release by one round, or from the head, as a second histogram says."""
+        cap, light, spent = self._measure_again(sizes, pairs, bits)
+        if cap is not None:
+            outcome = light.release(cap, pairs, bits, AGAIN)
+            return self._with_tests(replace(outcome, cost=outcome.cost + spent), "light", cap.why)
+        numbers, head = self._head_of(pairs)
+        outcome = self.second_head.release(head, bits)
+        outcome = replace(outcome, positions=numbers[outcome.positions], cost=outcome.cost + spent)
+        why = "few users, and a second count of their numbers of items shows that too many have many"
+        return self._with_tests(outcome, self.head.name, why)
+
+    def _measure_again(self, sizes: Sizes, pairs: UserItemPairs, bits: Bits) -> tuple[Cap | None, Light, Cost]:
+        """Count users by their number of items again, with less noise, which one round pays with a part of its epsilon.
+
+        Returns:
+            the cap of one round, or None; one round with the rest of epsilon; and the cost of the second histogram.
+        """
+        ample = Fraction(USERS_PER_SECOND_HISTOGRAM * math.sqrt(2) / max(sizes.users, 1.0))
+        epsilon = min(_most_second(self.light), ample)
+        noise = DiscreteLaplace(1 / epsilon)
+        noisy = pairs.users_by_size(2 ** np.arange(SCALES)) + noise.draw(bits, f"sizes{AGAIN}", SCALES)
+        again = self.two_round.sizes_of(noisy.astype(np.float64), noise.std, SECOND_EVIDENCE)
+        light = replace(self.light, epsilon=self.light.epsilon - epsilon)
+        return self.light.cap(again, float(self.two_round.mu)), light, Cost(rho_laplace(epsilon, 1))
 
     def _one_round(self, cap: Cap, sizes: Sizes, signal: int, pairs: HeadAndPairs, bits: Bits) -> Outcome | None:
         """Release by one round, or return None if two rounds would clip hardly any user."""
@@ -329,6 +389,14 @@ def _largest_counts(pairs: UserItemPairs, limit: int) -> tuple[Ints, Ints]:
         items = items[order]
         counts = counts[order]
     return items, counts
+
+
+def _most_second(light: Light) -> Fraction:
+    """Return the largest epsilon of a second histogram.
+
+    Up to 1, its cost and that of one round with the rest of epsilon are at most that of one round alone.
+    """
+    return min(light.epsilon * SECOND_SHARE, Fraction(1))
 
 
 def _two_round(limit: Cost, request: Request) -> TwoRound:

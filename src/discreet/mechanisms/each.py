@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from discreet.errors import InvariantViolated
-from discreet.mechanisms.auto import Auto
+from discreet.mechanisms.auto import AGAIN, Auto
 from discreet.mechanisms.base import Expectation, Mechanism
 from discreet.noise import Bits
 from discreet.noise.bits import PrefixedBits
@@ -108,9 +108,10 @@ class EachAuto(Auto):
     def of(cls, auto: Auto, segments: int, k: int | None) -> Self:
         """Return the release of *segments* with the budgets of *auto*, which has no k."""
         head = replace(auto.head, k=k)
+        second_head = replace(auto.second_head, k=k)
         # The k largest of a segment need not be precise, and may be below those of another.
         light = auto.light if k is None else replace(auto.light, k=segments * auto.head_limit)
-        return cls(auto.two_round, head, light, None, auto.epsilon, auto.delta, segments, k)
+        return cls(auto.two_round, head, light, second_head, None, auto.epsilon, auto.delta, segments, k)
 
     def worst_cost(self) -> Cost:
         """Return the largest cost of one round or of a head, with the histogram."""
@@ -130,18 +131,27 @@ class EachAuto(Auto):
         """Release; the outcome's positions are rows of the head if it is chosen, and otherwise numbers of pairs."""
         sizes = self.two_round.measure_sizes(pairs, bits)
         cap, _ = self._cap(sizes, pairs, bits, split=True)
+        head = self.head
+        light = self.light
+        spent = Cost()
+        again = ""
+        if cap is not None and self._are_few(sizes):
+            cap, light, spent = self._measure_again(sizes, pairs, bits)
+            head = self.second_head
+            again = AGAIN
         if cap is None:
-            outcome = Each(self.head, self.segments).release(pairs.head(self.head_limit), bits)
+            outcome = Each(head, self.segments).release(pairs.head(self.head_limit), bits)
             why = f"too few of about {sizes.users:,.0f} users have few items in all segments together"
-            return self._with_tests(outcome, self.head.name, why)
-        outcome = self.light.release(cap, pairs, bits)
+            return self._with_tests(replace(outcome, cost=outcome.cost + spent), head.name, why)
+        outcome = light.release(cap, pairs, bits, again)
         segment = pairs.segments(outcome.positions)
         order = np.argsort(segment, kind="stable")  # of a segment, the largest first
         segment = segment[order]
         rank = np.arange(len(order)) - np.searchsorted(segment, segment)
         outcome = outcome.take(order[rank < (len(order) if self.k is None else self.k)])
         complete = self.k is not None and len(outcome.positions) == self.k * self.segments
-        return self._with_tests(replace(outcome, complete=complete), "light", cap.why)
+        outcome = replace(outcome, complete=complete, cost=outcome.cost + spent)
+        return self._with_tests(outcome, "light", cap.why)
 
 
 def _joined(arrays: Iterable[Any]) -> Any:  # noqa: ANN401 - arrays of one type, or None without numbers

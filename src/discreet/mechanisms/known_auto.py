@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -14,6 +14,7 @@ from discreet.accounting.gaussian import epsilon_of_branch, mu_gaussian
 from discreet.accounting.laplace import epsilon_of_laplace, rho_laplace
 from discreet.errors import InputError
 from discreet.mechanisms.anchored import SharedLaplace, SharedNoise
+from discreet.mechanisms.auto import USERS_PER_HISTOGRAM
 from discreet.mechanisms.base import INTERVAL, Expectation, Likely, Request, require_gaussian, shuffled
 from discreet.mechanisms.light import INTERVAL as LAPLACE_INTERVAL
 from discreet.mechanisms.light import UNEVEN, loss_of_users
@@ -35,6 +36,9 @@ GAUSSIAN_SHARE = Fraction(24, 25)
 
 EVIDENCE = 4.0
 """Standard errors above 0 that a bin of the histogram must be to be used."""
+
+HIDDEN = 3.0
+"""How many times `Way.unseen` may be what noise hides in a table of few users."""
 
 LARGEST_LOSS = 0.9
 """The largest standard error by clipping, relative to the count, per relative error."""
@@ -243,7 +247,11 @@ class KnownAuto:
             ways.append(_way("scaled", limit, self._scaled(limit), 1 - weights, n, by_size, tail))
         size = TYPICAL_SIZE * float(by_size @ n) / self.domain_size
         lost = LARGEST_LOSS * float(self.relative_error)
-        return min((way for way in ways if way.loss <= lost), key=lambda way: math.hypot(way.noise, way.loss * size))
+        ways = [way for way in ways if way.loss <= lost]
+        if by_size.sum() < USERS_PER_HISTOGRAM * std:
+            ways = [replace(way, unseen=HIDDEN * way.unseen) for way in ways]
+            return min(ways, key=lambda way: math.hypot(way.noise, max(way.loss, way.unseen) * size))
+        return min(ways, key=lambda way: math.hypot(way.noise, way.loss * size))
 
     @property
     def _measuring(self) -> Fraction:

@@ -347,16 +347,31 @@ class TwoRound:
     def measure_sizes(self, pairs: UserItemPairs, bits: Bits) -> Sizes:
         """Count users by their number of items, with noise, and choose the scale of the first round's noise."""
         noisy = self._noisy_users(pairs.users_by_size(2 ** np.arange(SCALES)), bits, "sizes")
-        by_size = self._believable(noisy)
-        tail = self._continued(noisy)
-        probable = self._continued(noisy, 0.0)
+        return self.sizes_of(noisy, self.histogram_error, self.tuning.evidence)
+
+    @property
+    def histogram_error(self) -> float:
+        """The standard error of a bin of the histograms."""
+        return math.sqrt(COST_UNIT / self.budget.histogram)
+
+    def sizes_of(self, noisy: Floats, std: float, evidence: float) -> Sizes:
+        """Return what a noisy histogram of users by their number of items says.
+
+        Args:
+            noisy: users with 1, 2, 3 to 4, 5 to 8, ... items, shape (SCALES,).
+            std: standard error of each bin.
+            evidence: standard errors above 0 that a bin must be to be used.
+        """
+        by_size = believable(noisy, std, evidence)
+        tail = continued(noisy, std, evidence, 1.0)
+        probable = continued(noisy, std, evidence, 0.0)
         least = math.sqrt(COST_UNIT / self.budget.first)
         scale, kept_share = self._first_scale(by_size)
         beyond, _ = self._first_scale(probable)
         users = float(by_size.sum())
         users_beyond = float(probable.sum())
         visible = np.flatnonzero(by_size > 0)
-        unseen = noisy[visible[-1] + 1 if len(visible) else 0 :] / math.sqrt(COST_UNIT / self.budget.histogram)
+        unseen = noisy[visible[-1] + 1 if len(visible) else 0 :] / std
         stray = max(unseen.max(initial=0.0), ((unseen[1:] + unseen[:-1]) / math.sqrt(2)).max(initial=0.0))
         return Sizes(
             by_size,
@@ -732,10 +747,10 @@ class TwoRound:
         return add_noise(users, 1, np.full(len(users), self.budget.histogram), bits, label).astype(np.float64)
 
     def _believable(self, noisy: Floats) -> Floats:
-        return believable(noisy, math.sqrt(COST_UNIT / self.budget.histogram), self.tuning.evidence)
+        return believable(noisy, self.histogram_error, self.tuning.evidence)
 
-    def _continued(self, noisy: Floats, beyond: float = 1.0) -> Floats:
-        return continued(noisy, math.sqrt(COST_UNIT / self.budget.histogram), self.tuning.evidence, beyond)
+    def _continued(self, noisy: Floats) -> Floats:
+        return continued(noisy, self.histogram_error, self.tuning.evidence, 1.0)
 
     def _precisions(self, sigma: Floats, budget: int) -> Ints:
         """Return the costs of items with noise of standard deviation *sigma*, at most *budget*, a user's largest cost.

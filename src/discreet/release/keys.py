@@ -23,7 +23,7 @@ from discreet.engines.base import Reader, arrow_array, typed_domain
 from discreet.errors import InexactHead, InputError
 from discreet.head_request import HeadRequest, SumBounds
 from discreet.mechanisms import Auto, Each, KnownAuto, KnownGumbel, KnownLaplace, Mechanism, TwoRound
-from discreet.mechanisms.anchored import SharedLaplace, SharedNoise
+from discreet.mechanisms.anchored import SharedNoise
 from discreet.mechanisms.sums import ListedSums, RankedSums, difference_noise
 from discreet.noise import Encodable, KeyedBits
 from discreet.noise.bits import MIN_SECRET_BYTES, encode
@@ -106,12 +106,15 @@ def drawing(mechanism: Mechanism | Each) -> str:
     """Return the order in which *mechanism* draws its bits: `DRAWING`, with a mark if values share noise.
 
     Mechanisms over listed items drew independent noise before, in streams of the same labels; known-auto Gaussian noise
-    for few items; privately bounded sums the noise of each sum's own bound, and their numbers of rows that of the
-    declared bound; averages no noise of differences; and two rounds the same noise, widened by other factors.
+    for few items, and that of other caps for few users; privately bounded sums the noise of each sum's own bound, and
+    their numbers of rows that of the declared bound; averages no noise of differences; and two rounds the same noise,
+    widened by other factors.
     """
     inner = mechanism.inner if isinstance(mechanism, Each) else mechanism
     if isinstance(inner, Auto | TwoRound):
         return f"{DRAWING}, widened"
+    if isinstance(inner, KnownAuto):
+        return f"{DRAWING}, few users"
     noises: list[object] = []
     if isinstance(inner, RankedSums | ListedSums):
         if inner.summed.private:
@@ -122,8 +125,6 @@ def drawing(mechanism: Mechanism | Each) -> str:
     ranking = inner.ranking if isinstance(inner, RankedSums) else inner
     if isinstance(ranking, KnownLaplace | KnownGumbel):
         noises.append(ranking.count_noise())
-    if isinstance(inner, KnownAuto) and isinstance(inner.shared_noise(), SharedLaplace):
-        noises.append(inner.shared_noise())
     return f"{DRAWING}, shared" if any(isinstance(noise, SharedNoise) for noise in noises) else DRAWING
 
 
