@@ -325,7 +325,7 @@ def test_auto_pays_a_second_histogram_and_what_follows_it(alone, sizes):
     moved = (2 / float(variance)) ** 0.5
     spent += moved - 1 + math.exp(-moved)
     if outcome.chosen == "light":
-        (variance,) = set(draws.added["capped again"].variances)
+        (variance,) = set(draws.added["capped"].variances)
         sums = float(pairs.asked["cap"] * WEIGHT_UNIT) * (2 / float(variance)) ** 0.5
         spent += sums - 1 + math.exp(-sums)
         assert moved + sums <= float(mechanism.light.epsilon) * (1 + 1e-12)

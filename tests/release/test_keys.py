@@ -292,7 +292,7 @@ def test_bits_of_noise_that_values_share_are_others_and_the_name_is_the_same():
         f"{keys.DRAWING}, few users": [
             KnownAuto.at_epsilon(Fraction(1), Fraction(1, 10**8), Request(None, n, known_domain=True)) for n in (9, 40)
         ],
-        f"{keys.DRAWING}, widened": [
+        f"{keys.DRAWING}, apart": [
             TwoRound.at_epsilon(Fraction(1), Fraction(1, 10**8), Request(None, 9)),
             Auto.at_epsilon(Fraction(1), Fraction(1, 10**8), Request(3, 9)),
         ],

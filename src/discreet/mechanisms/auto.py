@@ -51,10 +51,6 @@ GAP_SHARE = Fraction(1, 100)
 SIGNAL_SHARE = Fraction(1, 500)
 """Share of mu^2 for one noisy number after the histogram: the rest of the items, or the count at a rank."""
 
-AGAIN = " again"
-"""Ends the labels of bits of a second histogram and of one round after it: with the bits of one round that has all of
-its epsilon, the two answers would differ by the noise alone."""
-
 DENSE = 32
 """One round is not taken if hardly any user has an item that is not among so many: two rounds clip no user there."""
 
@@ -295,7 +291,7 @@ class Auto:
         """Release by one round, or from the head, as a second histogram says."""
         cap, light, spent = self._measure_again(sizes, pairs, bits)
         if cap is not None:
-            outcome = light.release(cap, pairs, bits, AGAIN)
+            outcome = light.release(cap, pairs, bits)
             return self._with_tests(replace(outcome, cost=outcome.cost + spent), "light", cap.why)
         numbers, head = self._head_of(pairs)
         outcome = self.second_head.release(head, bits)
@@ -312,7 +308,7 @@ class Auto:
         ample = Fraction(USERS_PER_SECOND_HISTOGRAM * math.sqrt(2) / max(sizes.users, 1.0))
         epsilon = min(_most_second(self.light), ample)
         noise = DiscreteLaplace(1 / epsilon)
-        noisy = pairs.users_by_size(2 ** np.arange(SCALES)) + noise.draw(bits, f"sizes{AGAIN}", SCALES)
+        noisy = pairs.users_by_size(2 ** np.arange(SCALES)) + noise.draw(bits, "sizes again", SCALES)
         again = self.two_round.sizes_of(noisy.astype(np.float64), noise.std, SECOND_EVIDENCE)
         light = replace(self.light, epsilon=self.light.epsilon - epsilon)
         return self.light.cap(again, float(self.two_round.mu)), light, Cost(rho_laplace(epsilon, 1))

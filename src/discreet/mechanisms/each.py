@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from discreet.errors import InvariantViolated
-from discreet.mechanisms.auto import AGAIN, Auto
+from discreet.mechanisms.auto import Auto
 from discreet.mechanisms.base import Expectation, Mechanism
 from discreet.noise import Bits
 from discreet.noise.bits import PrefixedBits
@@ -134,16 +134,14 @@ class EachAuto(Auto):
         head = self.head
         light = self.light
         spent = Cost()
-        again = ""
         if cap is not None and self._are_few(sizes):
             cap, light, spent = self._measure_again(sizes, pairs, bits)
             head = self.second_head
-            again = AGAIN
         if cap is None:
             outcome = Each(head, self.segments).release(pairs.head(self.head_limit), bits)
             why = f"too few of about {sizes.users:,.0f} users have few items in all segments together"
             return self._with_tests(replace(outcome, cost=outcome.cost + spent), head.name, why)
-        outcome = light.release(cap, pairs, bits, again)
+        outcome = light.release(cap, pairs, bits)
         segment = pairs.segments(outcome.positions)
         order = np.argsort(segment, kind="stable")  # of a segment, the largest first
         segment = segment[order]

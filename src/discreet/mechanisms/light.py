@@ -157,15 +157,15 @@ class Light:
         """Return whether a cap is possible if users have as few items as the bins of *sizes* allow."""
         return self.cap(sizes, mu, np.array([1.0, 0.0, 1.0, 0.0, 0.0, 0.0])) is not None
 
-    def release(self, cap: Cap, pairs: CappedSums, bits: Bits, again: str = "") -> Outcome:
-        """Release; the outcome's positions are item numbers, and *again* ends the label of the bits."""
+    def release(self, cap: Cap, pairs: CappedSums, bits: Bits) -> Outcome:
+        """Release; the outcome's positions are item numbers."""
         noise = self._noise(cap.items)
         threshold = self._threshold(cap.items)
         items = np.zeros(0, dtype=np.int64)
         noisy = np.zeros(0, dtype=np.int64)
         number = 0
         for sums in pairs.capped_sums(cap.items):
-            values = sums + noise.draw(bits, f"capped{again}", len(sums), number)
+            values = sums + noise.draw(bits, "capped", len(sums), number)
             # An item whose users all have the weight 0 is left out: one user may have more of them than the threshold
             # allows for.
             passed = np.flatnonzero((values >= threshold) & (sums > 0))

@@ -107,18 +107,18 @@ def drawing(mechanism: Mechanism | Each) -> str:
 
     Mechanisms over listed items drew independent noise before, in streams of the same labels; known-auto Gaussian noise
     for few items, and that of other caps for few users; privately bounded sums the noise of each sum's own bound, and
-    their numbers of rows that of the declared bound; averages no noise of differences; and two rounds the same noise,
-    widened by other factors.
+    their numbers of rows that of the declared bound; averages no noise of differences; two rounds the same noise,
+    widened by other factors; and all that measure a histogram first chose other scales by the same bins.
     """
     inner = mechanism.inner if isinstance(mechanism, Each) else mechanism
     if isinstance(inner, Auto | TwoRound):
-        return f"{DRAWING}, widened"
+        return f"{DRAWING}, apart"
     if isinstance(inner, KnownAuto):
         return f"{DRAWING}, few users"
     noises: list[object] = []
     if isinstance(inner, RankedSums | ListedSums):
         if inner.summed.private:
-            return f"{DRAWING}, scaled rows" if inner.average else f"{DRAWING}, scaled"
+            return f"{DRAWING}, scaled rows" if inner.average else f"{DRAWING}, scaled apart"
         if difference_noise(inner) is not None:
             return f"{DRAWING}, differences"
         noises.append(inner.released_noise())
