@@ -13,6 +13,7 @@ import pytest
 from scipy import stats
 
 from discreet.accounting.convert import limit_for
+from discreet.accounting.laplace import rho_laplace
 from discreet.engines.duckdb import DuckDBEngine
 from discreet.errors import InexactHead
 from discreet.mechanisms import Each, EachAuto, Request, SelectVerify, UnknownGumbel, auto, light, two_round
@@ -225,6 +226,17 @@ def test_budgets_that_forget_the_histograms_are_detected(monkeypatch):
     whole = replace(mechanism.head, limit=Cost(limit_for(1.0, DELTA).rho * Fraction(6, 5), DELTA / 5))
     assert worst_delta(replace(mechanism, head=whole), monkeypatch) > DELTA
     assert worst_delta(replace(mechanism, second_head=mechanism.head), monkeypatch) > DELTA
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [("1/1000", "0.03"), ("1/4", "0.9"), ("1", "1e-8")])
+def test_a_head_after_a_second_histogram_costs_no_more_than_is_reserved(epsilon, delta):
+    """Also where delta is so large that the theorem would allow it as much as the head without one."""
+    mechanism = EachAuto.of(Auto.at_epsilon(Fraction(epsilon), Fraction(delta), Request(None, 10)), 2, None)
+    spent = Cost(rho_laplace(auto._most_second(mechanism.light), 1))
+    spent = spent + mechanism.second_head.limit
+    outcome = Outcome(np.zeros(0, np.int64), ordered=True, complete=False, cost=spent)
+    outcome = mechanism._with_tests(outcome, "head", "")
+    assert outcome.cost.within(mechanism.worst_cost())
 
 
 @pytest.mark.exact

@@ -269,6 +269,7 @@ def test_table_version_and_edition_change_the_context():
 def test_bits_of_noise_that_values_share_are_others_and_the_name_is_the_same():
     """Two rounds, and what drew independent noise before, have another order of drawing; also of segments and sums."""
     independent = KnownLaplace(None, 9, 2, Fraction(3))
+    auto = Auto.at_epsilon(Fraction(1), Fraction(1, 10**8), Request(3, 9))
     shared = KnownLaplace(None, 9, 9, Fraction(3))
     summed = SumBounds(0, 5)
     orders = {
@@ -294,8 +295,8 @@ def test_bits_of_noise_that_values_share_are_others_and_the_name_is_the_same():
         ],
         f"{keys.DRAWING}, apart": [
             TwoRound.at_epsilon(Fraction(1), Fraction(1, 10**8), Request(None, 9)),
-            Auto.at_epsilon(Fraction(1), Fraction(1, 10**8), Request(3, 9)),
         ],
+        f"{keys.DRAWING}, apart, {auto.second_head.limit.rho}": [auto],
     }
     for order, mechanisms in orders.items():
         assert [keys.drawing(mechanism) for mechanism in mechanisms] == [order] * len(mechanisms)

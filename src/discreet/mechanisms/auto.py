@@ -153,9 +153,11 @@ class Auto:
         rho_second = rho_after_second_test(
             float(epsilon), float_below(delta), mu, test, lost, rho, lost_head, alone, lost_light, second
         )
-        if rho_second == 0:
+        # In a shared budget, it is charged beside the second histogram, and together they cost no more than the head.
+        least = min(floor_bits(Fraction(rho_second)), rest.rho - rho_laplace(_most_second(light), 1))
+        if least <= 0:
             return None
-        auto = cls._of(two_round, rest, light, floor_bits(Fraction(rho_second)), request)
+        auto = cls._of(two_round, rest, light, least, request)
         return replace(auto, epsilon=epsilon, delta=delta)
 
     @classmethod

@@ -30,7 +30,7 @@ class RunningCounts:
 
     A user counts for the first C items that the user had, in the order of days. On day t, with noise
     Z = `CorrelatedGaussians` of variance sigma^2, an item of h users is listed, with its day, if h >= m and
-    h + Z >= m + ceil(z sigma sqrt(gamma_t) + 1/2), where m = ceil(sigma). From its day on, h + Z is published
+    h + Z >= m + ceil(z sigma sqrt(gamma_t) + 1/2), where m = ceil(sigma / parts). From its day on, h + Z is published
     on every day. sigma^2 >= C gamma_T / mu^2, and Pr[N(0, 1) > z] <= beta / (C T).
 
     All that is published costs rho = mu^2 / 2 and loses beta; it satisfies (epsilon, beta + curve of mu at epsilon).
@@ -42,6 +42,7 @@ class RunningCounts:
         quantile: z, a multiple of 1/1024.
         rho: mu^2 / 2.
         mass: beta.
+        parts: as above; 4 in corrected streams that began when smaller items were listed, which go on with it.
     """
 
     periods: int
@@ -50,6 +51,7 @@ class RunningCounts:
     quantile: Fraction
     rho: Fraction
     mass: Fraction
+    parts: int = 1
 
     name: ClassVar[str] = "running"
 
@@ -82,7 +84,7 @@ class RunningCounts:
     @property
     def least(self) -> int:
         """M: items with fewer users are not listed, whatever their noise, so that engines need not return them."""
-        return math.isqrt(math.ceil(self.variance) - 1) + 1
+        return math.isqrt(math.ceil(self.variance / self.parts**2) - 1) + 1
 
     def std_error(self, day: int) -> float:
         """Return the standard deviation of the noise on *day*, from 1 on."""

@@ -354,4 +354,5 @@ def _reached(head: ExactHead, rows: NDArray[np.int64]) -> NDArray[np.int64]:
 def level_of(values: dict[str, Any]) -> RunningCounts:
     """Return a level from JSON values, whose numbers are texts of fractions."""
     variance, quantile, rho, mass = (Fraction(values[name]) for name in ("variance", "quantile", "rho", "mass"))
-    return RunningCounts(values["periods"], values["groups_per_user"], variance, quantile, rho, mass)
+    bounds = values["periods"], values["groups_per_user"]
+    return RunningCounts(*bounds, variance, quantile, rho, mass, values.get("parts", 1))

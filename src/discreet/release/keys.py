@@ -111,7 +111,9 @@ def drawing(mechanism: Mechanism | Each) -> str:
     widened by other factors; and all that measure a histogram first chose other scales by the same bins.
     """
     inner = mechanism.inner if isinstance(mechanism, Each) else mechanism
-    if isinstance(inner, Auto | TwoRound):
+    if isinstance(inner, Auto):  # names of releases do not hold what the head after a second histogram may spend
+        return f"{DRAWING}, apart, {inner.second_head.limit.rho}"
+    if isinstance(inner, TwoRound):
         return f"{DRAWING}, apart"
     if isinstance(inner, KnownAuto):
         return f"{DRAWING}, few users"
