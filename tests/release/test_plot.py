@@ -139,6 +139,18 @@ def test_periods_that_the_filter_cuts_are_hatched(where, hatched):
         assert abs(span.get_width()) < 16, "half a month"
 
 
+@pytest.mark.parametrize("constant", ["''", "'unknown'", "5"])
+def test_filters_of_files_without_types_may_have_constants_that_are_no_times(constant):
+    """A release that was charged is plotted; other conditions still say which periods are cut."""
+    months = [datetime.date(2026, month, 1) for month in (1, 2, 3)]
+    release = release_of(pa.table({"item": months}), k=3)
+    where = bind_where(parse_where(f"day <> {constant} AND day >= '2026-01-15'"), {"day": Kind.UNTYPED})
+    request = dataclasses.replace(release.query.request, derived=(Derived("item", "day", "month"),), where=where)
+    query = dataclasses.replace(release.query, request=request)
+    (axes,) = dataclasses.replace(release, query=query).plot().axes
+    assert len(axes.patches) == 1
+
+
 def test_pairs_of_a_day_and_another_column_are_bars():
     """A line is of one column of times."""
     table = pa.table({"item": [datetime.date(2025, 1, 1)], "other": ["a"]})

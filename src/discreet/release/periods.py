@@ -55,7 +55,10 @@ def covered(
     first, last = list(begins), list(ends)
     for part in conjuncts(where):
         if isinstance(part, Comparison) and part.column.casefold() == column.casefold():
-            time = moment(part.constant.text)
+            try:
+                time = moment(part.constant.text)
+            except ValueError:  # files without types are compared with any text, such as day <> ''
+                continue
             after = plus(time, DAY if dates or part.constant.kind is Kind.DATE else timedelta(0))
             if part.operator in {">", ">=", "="}:
                 first.append(after if part.operator == ">" else time)
