@@ -361,7 +361,10 @@ def _parquet(*files: Path) -> str:
 
 
 def _read(connection: duckdb.DuckDBPyConnection, names: list[str], relation: str) -> None:
-    """Read all values of the columns; other functions, such as strlen, do not validate text."""
+    """Read all values of the columns; other functions, such as strlen, do not validate text.
+
+    With statistics propagation, which is disabled, values of columns without nulls would be counted but not read.
+    """
     if names:
         counts = ", ".join(f"count({quoted(name)})" for name in names)
         connection.execute(f"SELECT {counts} FROM {relation}").fetchall()
