@@ -161,8 +161,8 @@ def test_a_pruned_store_is_verified_and_restored_like_another(deployment, run, t
 def test_a_stream_goes_on_from_a_backup_with_the_same_numbers(tmp_path, monkeypatch, bound):
     """The noise of a period follows from the store, the key and the rows: what was shown is shown again.
 
-    If rows have changed, other noise is added to them, which follows from other digests of what was read. Nobody knows
-    before they are read, so accepting the store charges the stream once more.
+    If rows have changed, other noise is added to them, which follows from other digests of what was read. That is not
+    known before they are read, so accepting the store charges the stream once more.
     """
     catalog = CATALOG + STREAM_TABLE.replace("groups_per_user = 2\n", bound).replace("epsilon = 4", "epsilon = 8")
     accounts = board(epsilon=30.0)
