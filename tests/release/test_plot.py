@@ -141,10 +141,12 @@ def test_periods_that_the_filter_cuts_are_hatched(where, hatched):
 
 @pytest.mark.parametrize("constant", ["''", "'unknown'", "5"])
 def test_filters_of_files_without_types_may_have_constants_that_are_no_times(constant):
-    """A release that was charged is plotted; other conditions still say which periods are cut."""
+    """A release that was charged is plotted; other conditions still say what is cut, by dates that are text."""
     months = [datetime.date(2026, month, 1) for month in (1, 2, 3)]
     release = release_of(pa.table({"item": months}), k=3)
-    where = bind_where(parse_where(f"day <> {constant} AND day >= '2026-01-15'"), {"day": Kind.UNTYPED})
+    where = bind_where(
+        parse_where(f"day <> {constant} AND day >= '2026-01-15' AND day <= '2026-03-31'"), {"day": Kind.UNTYPED}
+    )
     request = dataclasses.replace(release.query.request, derived=(Derived("item", "day", "month"),), where=where)
     query = dataclasses.replace(release.query, request=request)
     (axes,) = dataclasses.replace(release, query=query).plot().axes

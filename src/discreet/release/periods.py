@@ -40,15 +40,15 @@ def covered(
     each: Period,
     where: Predicate | None,
     *,
-    dates: bool = False,
+    dates: bool | None = None,
     begins: Iterable[datetime] = (),
     ends: Iterable[datetime] = (),
 ) -> Covered:
     """Return the time that rows are from by the conditions of a filter on *column*.
 
     Args:
-        dates: True if the column holds dates, so that a constant stands for a whole day. Constants of a bound filter
-            say so themselves.
+        dates: True if the column holds dates, so that a constant stands for a whole day; None for a bound filter, whose
+            constants that are dates do.
         begins: other moments before which there are no rows.
         ends: other moments from which on there are none.
     """
@@ -59,7 +59,10 @@ def covered(
                 time = moment(part.constant.text)
             except ValueError:  # files without types are compared with any text, such as day <> ''
                 continue
-            after = plus(time, DAY if dates or part.constant.kind is Kind.DATE else timedelta(0))
+            is_date = dates or part.constant.kind is Kind.DATE
+            if dates is None and len(part.constant.text) == len("2026-01-31"):
+                is_date = True  # of a file without types: text, which is compared with the text of the values
+            after = plus(time, DAY if is_date else timedelta(0))
             if part.operator in {">", ">=", "="}:
                 first.append(after if part.operator == ">" else time)
             if part.operator in {"<", "<=", "="}:
