@@ -244,6 +244,7 @@ def test_accepting_a_store_charges_streams_once_more(tmp_path, monkeypatch, run_
         assert service.streams.problems == {}
         assert service.manager.get("board").balance.spent == Cost(charges * price.rho, charges * price.delta)
         assert record(service).cost == service.manager.get("board").balance.spent
+        assert (f"for all periods, {charges} times, until" in record(service).paid) == (charges > 1)
         assert len(record(service).releases) == min(days + 1, 28)
         (listed,) = service.get("/v1/admin/running", "officer").json()["streams"]
         assert listed["paid"]["rho"] == pytest.approx(charges * float(price.rho))

@@ -93,8 +93,9 @@ class StoredStream:
 
     @property
     def paid(self) -> str:
-        """Who paid what, until when."""
-        return f"{self.account} paid epsilon {self.epsilon:g} for all periods, until {self.last}"
+        """Who paid what, how often if not once, until when."""
+        often = "" if self.runs == 1 else f", {self.runs} times"
+        return f"{self.account} paid epsilon {self.epsilon:g} for all periods{often}, until {self.last}"
 
     @property
     def answered(self) -> str | None:
