@@ -283,8 +283,9 @@ class EnginePool:
         Raises:
             EngineUnreachable: another catalog without the dataset replaced the one of a query.
         """
-        engine = self._dataset(name).engine
-        settings = self.catalog.engines[engine] if engine else None
+        catalog = self.catalog  # read once: another may replace it meanwhile
+        engine = self._dataset(name, catalog).engine
+        settings = catalog.engines[engine] if engine else None
         new = RequestQueue() if settings is None else RequestQueue(settings.connections, settings.timeout_seconds)
         return self._queues.setdefault((engine or name, settings), new)
 
@@ -360,9 +361,9 @@ class EnginePool:
         while self._opened:
             self._opened.popitem()[1].engine.close()
 
-    def _dataset(self, name: str) -> Dataset:
+    def _dataset(self, name: str, catalog: Catalog | None = None) -> Dataset:
         """Return a dataset of the catalog; raise if another catalog without it replaced the one of a query."""
-        dataset = self.catalog.datasets.get(name)
+        dataset = (catalog or self.catalog).datasets.get(name)
         if dataset is None:
             raise EngineUnreachable(f"the dataset {name!r} was removed; nothing was queried")
         return dataset
