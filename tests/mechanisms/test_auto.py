@@ -13,7 +13,7 @@ from discreet.accounting.laplace import rho_laplace
 from discreet.mechanisms import KnownAuto, Likely, Request, SelectVerify, TwoRound, UnknownGumbel, auto
 from discreet.mechanisms.auto import Auto
 from discreet.mechanisms.light import Cap, Light
-from discreet.mechanisms.two_round import COST_UNIT, SCALES, Sizes
+from discreet.mechanisms.two_round import COST_UNIT, SCALES, Sizes, are_few
 from discreet.mechanisms.unknown_gumbel import AnchoredGumbel
 from discreet.noise import KeyedBits
 from discreet.testing.pairs import ArrayPairs, in_batches
@@ -264,7 +264,6 @@ def test_two_rounds_need_fewer_users_who_all_have_about_as_many_items(users, man
     by_size = np.zeros(SCALES)
     by_size[[6, 10]] = [users, many]
     monkeypatch.setattr(TwoRound, "measure_sizes", lambda *_: replace(sizes(100.0, 100.0), by_size=by_size))
-    monkeypatch.setattr(auto, "USERS_PER_HISTOGRAM", 0)  # 4,000 users are few for the histogram
     monkeypatch.setattr(Light, "cap", lambda *_: None)
     monkeypatch.setattr(Auto, "_gap", lambda *_: (0, 1))
     outcome = Auto.at_epsilon(Fraction(1), DELTA, replace(REQUEST, k=k)).release(
@@ -408,7 +407,8 @@ def test_what_is_few_follows_from_the_noise_of_the_histogram(users, fewer):
     """75 of its standard errors, 57.2 users at epsilon 1; the noisy number of users has one bin here."""
     mechanism = Auto.at_epsilon(Fraction(1), DELTA, REQUEST)
     assert mechanism.two_round.histogram_error == pytest.approx(57.16, abs=0.01)
-    assert mechanism._are_few(replace(sizes(1.0, 1.0), by_size=np.array([float(users)]))) == fewer
+    assert are_few(np.array([float(users)]), mechanism.two_round.histogram_error) == fewer
+    assert not are_few(np.array([1_000.0, 500.0, 1_500.0]), mechanism.two_round.histogram_error)
 
 
 @pytest.mark.parametrize(("users", "epsilon"), [(4_000, 0.1414 / 4), (1_000, 0.892055 / 8), (0, 0.892055 / 8)])

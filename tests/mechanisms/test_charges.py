@@ -307,7 +307,7 @@ def test_auto_pays_the_gap_the_histogram_and_the_branch(k, kind):
         (True, [1] * 1_500),
         (True, [1] * 1_000 + [2] * 250 + [4] * 120 + [9] * 80),
         (False, [1] * 300),
-        (False, [1] * 250 + [3] * 25),
+        (False, [1] * 240 + [3] * 20 + [6] * 10),
     ],
 )
 def test_auto_pays_a_second_histogram_and_what_follows_it(alone, sizes):

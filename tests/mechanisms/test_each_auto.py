@@ -16,7 +16,7 @@ from discreet.accounting.convert import limit_for
 from discreet.accounting.laplace import rho_laplace
 from discreet.engines.duckdb import DuckDBEngine
 from discreet.errors import InexactHead
-from discreet.mechanisms import Each, EachAuto, Request, SelectVerify, UnknownGumbel, auto, light, two_round
+from discreet.mechanisms import Each, EachAuto, Request, SelectVerify, UnknownGumbel, auto, each, light, two_round
 from discreet.mechanisms.auto import Auto
 from discreet.mechanisms.light import Cap, Light
 from discreet.mechanisms.two_round import COST_UNIT
@@ -91,7 +91,7 @@ def steps_of(mechanism, cap, baskets, monkeypatch, again=False):
         patch.setattr(SelectVerify, "release", released)
         patch.setattr(Light, "may_have_cap", lambda *_: True)
         chosen = None if cap is None else Cap(cap, 1.0, 0.0, 0.0)
-        patch.setattr(auto, "USERS_PER_HISTOGRAM", math.inf if again else 0)
+        patch.setattr(each, "are_few", lambda *_: again)
         # Of three requests for a cap, the second has the split of sizes, and the third follows the second histogram.
         caps = iter([None, Cap(1, 1.0, 0.0, 0.0) if again else chosen, chosen])
         patch.setattr(Light, "cap", lambda *_, **__: next(caps))
@@ -230,7 +230,7 @@ def test_budgets_that_forget_the_histograms_are_detected(monkeypatch):
 
 @pytest.mark.parametrize(("epsilon", "delta"), [("1/1000", "0.03"), ("1/4", "0.9"), ("1", "1e-8")])
 def test_a_head_after_a_second_histogram_costs_no_more_than_is_reserved(epsilon, delta):
-    """Also where delta is so large that the theorem would allow it as much as the head without one."""
+    """Also where delta is so large that the theorem allows it as much as the head without one."""
     mechanism = EachAuto.of(Auto.at_epsilon(Fraction(epsilon), Fraction(delta), Request(None, 10)), 2, None)
     spent = Cost(rho_laplace(auto._most_second(mechanism.light), 1))
     spent = spent + mechanism.second_head.limit

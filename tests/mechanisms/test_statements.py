@@ -132,7 +132,7 @@ def test_intervals_are_those_of_the_stated_failure_probability(kind, noise):
         independent = noise_of(noise, scale)
         # three counts of known-gumbel, that one user moves by 3
         sharing = SharedLaplace if noise == "laplace" else SharedNoise
-        shared = sharing.instead(3, 3, scale**2, high=3) if kind is KnownGumbel else None
+        shared = sharing.instead(3, 3, scale**2, low=0, high=3) if kind is KnownGumbel else None
         width = (shared or independent).half_width(miss)
         assert (outcome.high - outcome.counts).tolist() == [width] * 3
         assert outcome.low.tolist() == np.maximum(outcome.counts - width, 0).tolist()

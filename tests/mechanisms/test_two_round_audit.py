@@ -252,6 +252,7 @@ def test_the_gap_of_a_top_k_is_part_of_mu(name, monkeypatch):
     )
     monkeypatch.setattr(auto, "USERS_PER_NOISE", 0)
     monkeypatch.setattr(auto, "TAIL_MATTERS", math.inf)
+    monkeypatch.setattr(auto, "are_few", lambda *_: False)
     mechanism = Top.within_cost(Cost(Fraction(9, 2), Fraction(1, 10**6)), Request(2, 4))
     never = replace(mechanism.light, epsilon=Fraction(1, 1000))
     mechanism = replace(mechanism, two_round=replace(mechanism.two_round, tuning=Tuning(noise=5.0)), light=never)

@@ -93,7 +93,9 @@ def test_a_release_reports_what_was_clipped():
     rows = {"summed": dataclasses.replace(private["summed"], rows=3)}
     weighed = (
         "values of minutes are clipped to 0 to 60; the rows of a user and an item have less weight if they are more "
-        "than 3, or their sum is out of 0 to 60" + scaled.removeprefix(expected_sum)
+        "than 3, or their sum is out of 0 to 60"
+        + scaled.removeprefix(expected_sum)
+        + "; the numbers of rows have such a bound of their own"
     )
     bounded = [(sentence, private, None), (scaled, private, 0.97), (weighed, rows, 0.97)]
     for bounds, parts, kept in [*((*each, None) for each in expected.items()), *bounded]:

@@ -16,7 +16,7 @@ from discreet.accounting.laplace import rho_laplace
 from discreet.mechanisms.base import UNNAMED, Expectation, Likely, Request
 from discreet.mechanisms.light import SPLIT, Cap, Light
 from discreet.mechanisms.select_verify import SelectVerify
-from discreet.mechanisms.two_round import COST_UNIT, SCALES, TwoRound, add_noise
+from discreet.mechanisms.two_round import COST_UNIT, SCALES, TwoRound, add_noise, are_few
 from discreet.mechanisms.unknown_gumbel import AnchoredGumbel
 from discreet.noise import Bits, DiscreteLaplace
 from discreet.values import MAX_BASKET, WEIGHT_UNIT, Cost, ExactHead, HeadAndPairs, Outcome, UserItemPairs, float_below
@@ -74,10 +74,6 @@ HEAD_SHARE = Fraction(199, 200)
 
 LIGHT_LOST = Fraction(3, 10)
 """Share of delta for the labels of one round."""
-
-USERS_PER_HISTOGRAM = 75
-"""The least ratio of users to the noise of a bin of the histogram at which it decides alone: below it, noise may hide
-users who have most of the pairs."""
 
 SECOND_SHARE = Fraction(1, 8)
 """The largest share of one round's epsilon for a second histogram."""
@@ -153,11 +149,9 @@ class Auto:
         rho_second = rho_after_second_test(
             float(epsilon), float_below(delta), mu, test, lost, rho, lost_head, alone, lost_light, second
         )
-        # In a shared budget, it is charged beside the second histogram, and together they cost no more than the head.
-        least = min(floor_bits(Fraction(rho_second)), rest.rho - rho_laplace(_most_second(light), 1))
-        if least <= 0:
+        if rho_second == 0:
             return None
-        auto = cls._of(two_round, rest, light, least, request)
+        auto = cls._of(two_round, rest, light, floor_bits(Fraction(rho_second)), request)
         return replace(auto, epsilon=epsilon, delta=delta)
 
     @classmethod
@@ -179,7 +173,8 @@ class Auto:
 
     def _worst_of_one_round_and_head(self) -> Cost:
         """Return the largest cost of one round and of the head, with the histogram and the other tests."""
-        branches = (self.light.worst_cost(), self.head.worst_cost())
+        second = self.second_head.worst_cost() + Cost(rho_laplace(_most_second(self.light), 1))
+        branches = (self.light.worst_cost(), self.head.worst_cost(), second)
         rho = max(branch.rho for branch in branches) + _tests(self.two_round)
         return Cost(rho, max(self.delta, *(branch.delta for branch in branches)))
 
@@ -224,7 +219,7 @@ class Auto:
                 if self._is_precise(self.race, gap):
                     return self._with_tests(self.race.release(head, bits), self.race.name, complete)
         sizes = self.two_round.measure_sizes(pairs, bits)
-        few = self._are_few(sizes)
+        few = are_few(sizes.by_size, self.two_round.histogram_error)
         leads = not few and self.two_round.leads(sizes, gap)
         cap, signal = self._cap(sizes, pairs, bits, split=not leads)
         if cap is not None:
@@ -284,10 +279,6 @@ class Auto:
             noisy = add_noise(users, 1, np.full(len(users), signal), bits, "split of sizes")
             cap = self.light.cap(sizes, mu, noisy.astype(np.float64))
         return cap, signal
-
-    def _are_few(self, sizes: Sizes) -> bool:
-        """Return whether the noise of the histogram may hide users who have most of the pairs."""
-        return sizes.users < USERS_PER_HISTOGRAM * self.two_round.histogram_error
 
     def _second(self, sizes: Sizes, pairs: HeadAndPairs, bits: Bits) -> Outcome:
         """Release by one round, or from the head, as a second histogram says."""

@@ -14,11 +14,10 @@ from discreet.accounting.gaussian import epsilon_of_branch, mu_gaussian
 from discreet.accounting.laplace import epsilon_of_laplace, rho_laplace
 from discreet.errors import InputError
 from discreet.mechanisms.anchored import SharedLaplace, SharedNoise
-from discreet.mechanisms.auto import USERS_PER_HISTOGRAM
 from discreet.mechanisms.base import INTERVAL, Expectation, Likely, Request, require_gaussian, shuffled
 from discreet.mechanisms.light import INTERVAL as LAPLACE_INTERVAL
 from discreet.mechanisms.light import UNEVEN, loss_of_users
-from discreet.mechanisms.two_round import COST_UNIT, add_noise, continued
+from discreet.mechanisms.two_round import COST_UNIT, add_noise, are_few, continued
 from discreet.noise import Bits, DiscreteLaplace
 from discreet.values import CAPPED_BASKET, MAX_BASKET, WEIGHT_UNIT, Cost, ListedPairs, Outcome, float_below
 
@@ -248,7 +247,7 @@ class KnownAuto:
         size = TYPICAL_SIZE * float(by_size @ n) / self.domain_size
         lost = LARGEST_LOSS * float(self.relative_error)
         ways = [way for way in ways if way.loss <= lost]
-        if by_size.sum() < USERS_PER_HISTOGRAM * std:
+        if are_few(by_size, std):
             ways = [replace(way, unseen=HIDDEN * way.unseen) for way in ways]
             return min(ways, key=lambda way: math.hypot(way.noise, max(way.loss, way.unseen) * size))
         return min(ways, key=lambda way: math.hypot(way.noise, way.loss * size))

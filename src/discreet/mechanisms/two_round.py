@@ -123,6 +123,9 @@ MANY_ITEMS = 225
 THINNING = 1.3
 """The number of users is assumed to fall by at least this factor per bin of larger sizes."""
 
+USERS_PER_HISTOGRAM = 75
+"""The least ratio of users to the noise of a bin of the histogram at which it decides alone."""
+
 APART = 5.0
 """Standard errors above what so falls from which on a bin counts as it was measured."""
 
@@ -830,6 +833,17 @@ def believable(noisy: Floats, std: float, evidence: float, sure: float = 0.0) ->
     result: Floats = np.maximum(noisy, 0)
     result[bulk:] = np.repeat(fit, [size for _, _, size in pools]) / factor
     return np.where(noisy - result >= APART * std, noisy, result)
+
+
+def are_few(by_size: Floats, std: float) -> bool:
+    """Return whether noise may hide users who have most of the pairs: of few users, most of whom have one or two items.
+
+    Args:
+        by_size: users with 1, 2, 3 to 4, ... items, shape (n,).
+        std: standard error of each bin.
+    """
+    users = float(by_size.sum())
+    return users < USERS_PER_HISTOGRAM * std and float(by_size[:2].sum()) > users / 2
 
 
 def continued(noisy: Floats, std: float, evidence: float, beyond: float) -> Floats:
