@@ -202,15 +202,21 @@ def three_branches(epsilon, mu, test, losses, rho, pure, second=0.0, fourth=0.0)
     return total
 
 
+def branches_of(epsilon, delta):
+    """Return mu, the test, the lost masses, rho and epsilon of branches with the shares of delta that `auto` gives."""
+    mu = mu_gaussian(epsilon, 0.96 * delta)
+    test = math.sqrt(0.008) * mu
+    losses = (delta / 1000, delta / 5, 0.3 * delta)
+    rho = rho_of_branch(epsilon, 0.995 * delta, mu, test, *losses[:2])
+    return mu, test, losses, rho, epsilon_of_branch(epsilon, delta, mu, test, losses[0], rho, *losses[1:])
+
+
 @pytest.mark.exact
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0, 2.0, 4.0, 8.0])
 def test_three_branches_after_a_test_stay_within_delta(epsilon):
     """An independent quadrature; the third gets 0.9 of epsilon."""
     delta = 1e-8
-    mu = mu_gaussian(epsilon, 0.96 * delta)
-    test, losses = math.sqrt(0.008) * mu, (delta / 1000, delta / 5, 0.3 * delta)
-    rho = rho_of_branch(epsilon, 0.995 * delta, mu, test, *losses[:2])
-    found = epsilon_of_branch(epsilon, delta, mu, test, losses[0], rho, *losses[1:])
+    mu, test, losses, rho, found = branches_of(epsilon, delta)
     assert 0.895 < found / epsilon < 0.92
     assert three_branches(epsilon, mu, test, losses, rho, found) <= delta
     assert three_branches(epsilon, mu, test, losses, rho, found + 0.02 * epsilon) > delta
@@ -221,10 +227,7 @@ def test_three_branches_after_a_test_stay_within_delta(epsilon):
 def test_what_follows_a_second_test_stays_within_delta(epsilon):
     """An independent quadrature; an eighth of the third branch costs the fourth 20 to 25 % of rho."""
     delta = 1e-8
-    mu = mu_gaussian(epsilon, 0.96 * delta)
-    test, losses = math.sqrt(0.008) * mu, (delta / 1000, delta / 5, 0.3 * delta)
-    rho = rho_of_branch(epsilon, 0.995 * delta, mu, test, *losses[:2])
-    pure = epsilon_of_branch(epsilon, delta, mu, test, losses[0], rho, *losses[1:])
+    mu, test, losses, rho, pure = branches_of(epsilon, delta)
     fourth = rho_after_second_test(epsilon, delta, mu, test, losses[0], rho, losses[1], pure, losses[2], pure / 8)
     assert 0.75 < fourth / rho < 0.8
     assert three_branches(epsilon, mu, test, losses, rho, pure, pure / 8, fourth) <= delta

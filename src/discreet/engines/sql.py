@@ -162,7 +162,7 @@ def number_columns(request: HeadRequest) -> list[str]:
         n (counts); b (counts of an earlier period) and v0, v1, ... (`ExactHead.reached`), if arrivals have them; t
         (sums), if a column is summed; r (rows), if it is averaged; and if its bound is chosen privately, t0, t1, ...
         (`ExactHead.scaled`), v0, v1, ... (`ExactHead.users`, the same in every row), and for rows of averages r0, ...
-        and vr0, ... likewise.
+        and vr0, ... in the same way.
     """
     if request.arrivals is not None:
         names = ["n"] if request.arrivals.before is None else ["n", "b"]

@@ -717,7 +717,7 @@ class TwoRound:
         """
         bounds = np.array([max(1, budget * 2**b >> 16) for b in range(CLIPPING_BINS)])
         users = pairs.users_by_scale(items, np.full(len(items), CLIPPING_BINS - 1), costs, bounds)
-        std = math.sqrt(COST_UNIT / self.budget.histogram)
+        std = self.histogram_error
         unseen = self.tuning.unseen * std
         noisy = self._noisy_users(users, bits, "clipping")
         sure = believable(noisy, std, self.tuning.evidence, SURE)

@@ -133,9 +133,8 @@ def charge_again(store: BudgetStore, action: AdminAction) -> list[str]:
     independent noise: another run, at the same price (docs/running-counts.md#why-it-holds).
     """
     streams = {name: stream for name, stream in stored_streams(store).items() if stream.answered != stream.last}
-    for stream in streams.values():
-        store.charge(stream.account, Cost(Fraction(stream.rho), Fraction(stream.delta)), action)
     for name, stream in streams.items():
+        store.charge(stream.account, Cost(Fraction(stream.rho), Fraction(stream.delta)), action)
         again = replace(stream, runs=stream.runs + 1)
         store.put_record(RECORD, name, _text_of(again), action, {"stream": name, "runs": again.runs})
     return list(streams)
