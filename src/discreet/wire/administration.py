@@ -38,8 +38,10 @@ class PaidStream(Reply):
     """A stream of running counts, which the catalog declares with an account."""
 
     name: str
-    account: str = Field(description="The account that pays, once, for all periods.")
-    epsilon: float = Field(description="Epsilon of all periods together.")
+    account: str = Field(
+        description="The account that pays, once, for all periods; and once more after a restored store was accepted."
+    )
+    epsilon: float = Field(description="Epsilon of all periods together, as often as it was paid.")
     paid: Spend | None = Field(description="What it cost; null before it has begun.")
     periods: int = Field(description="The number of periods that were answered.")
     until: str | None = Field(description="The start of the last period; null before it has begun.")

@@ -376,7 +376,7 @@ class SavedTableSummary(Reply):
 class RunningSummary(Reply):
     """What running counts cost, until when."""
 
-    epsilon: float = Field(description="Epsilon of all periods together, which their owner paid when they began.")
+    epsilon: float = Field(description="Epsilon of all periods together, as often as their owner paid it.")
     answered: str = Field(description="The start of the last period that was answered.")
     until: str = Field(description="The start of the last period.")
 

@@ -248,6 +248,10 @@ def test_accepting_a_store_charges_streams_once_more(tmp_path, monkeypatch, run_
         assert len(record(service).releases) == min(days + 1, 28)
         (listed,) = service.get("/v1/admin/running", "officer").json()["streams"]
         assert listed["paid"]["rho"] == pytest.approx(charges * float(price.rho))
+        assert listed["epsilon"] == charges * 4
+        about = service.get("/v1/tables/by_article", "ann").json()
+        assert about["running"]["epsilon"] == charges * 4
+        assert about["paid"] == listed["paid"]
 
 
 def test_a_stream_whose_key_or_last_answer_is_lost_has_ended(tmp_path, monkeypatch):

@@ -92,6 +92,11 @@ class StoredStream:
         return Cost(self.runs * Fraction(self.rho), self.runs * Fraction(self.delta))
 
     @property
+    def charged(self) -> float:
+        """Epsilon of all runs together, with as many times delta."""
+        return self.runs * self.epsilon
+
+    @property
     def paid(self) -> str:
         """Who paid what, how often if not once, until when."""
         often = "" if self.runs == 1 else f", {self.runs} times"
@@ -105,7 +110,7 @@ class StoredStream:
     @property
     def summary(self) -> RunningSummary:
         """What it cost, until when; once there is an answer."""
-        return RunningSummary(epsilon=self.epsilon, answered=self.answered or "", until=self.last)
+        return RunningSummary(epsilon=self.charged, answered=self.answered or "", until=self.last)
 
     @property
     def table(self) -> SavedTable:
@@ -218,7 +223,7 @@ class Streams:
             for name, (_, declared) in self._warehouse.catalog.streams.items()
             if declared.account is not None
         }
-        payers |= {name: (stream.account, stream.epsilon) for name, stream in stored.items()}
+        payers |= {name: (stream.account, stream.charged) for name, stream in stored.items()}
         listed = []
         for name, (account, epsilon) in sorted(payers.items()):
             stream = stored.get(name)
