@@ -19,6 +19,7 @@ from discreet.cli import main
 from discreet.mechanisms import MECHANISMS
 from examples import daily
 from examples.demo import LOG, make_log
+from mkdocs_tables import on_page_markdown
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
@@ -66,7 +67,7 @@ def test_every_command_has_a_heading(name):
 )
 def test_every_option_is_explained(name, option):
     """An option is in the section of its command, or in those of `top` and `release`, which `plan` shares."""
-    page = (DOCS / "cli.md").read_text()
+    page = on_page_markdown((DOCS / "cli.md").read_text())
     sections = re.split(r"^## discreet ", page, flags=re.MULTILINE)
     own = [section for section in sections if section.startswith((name, "top", "release"))]
     assert any(f"`{option}" in section or f", `{option}" in section for section in own)

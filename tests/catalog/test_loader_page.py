@@ -12,9 +12,10 @@ from pydantic import BaseModel
 from discreet.catalog import fields, model
 from discreet.catalog.loader import load_catalog, schema_of
 from discreet.catalog.model import Catalog
+from mkdocs_tables import on_page_markdown
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGE = (DOCS / "catalog.md").read_text("utf-8")
+PAGE = on_page_markdown((DOCS / "catalog.md").read_text("utf-8"))
 TABLES = {
     table
     for module in (fields, model)

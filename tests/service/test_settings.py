@@ -14,6 +14,7 @@ from discreet.query.pricing import PRESETS
 from discreet.service import settings as model
 from discreet.service.settings import SettingsError, Store, load_settings, settings_schema
 from discreet.service.stores import store_url
+from mkdocs_tables import on_page_markdown
 from tests.catalog.cases import read_cases
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "service"
@@ -145,7 +146,7 @@ def test_the_schema_describes_every_setting():
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_every_setting_is_explained(setting):
     """In a row of a table of the page about running the service."""
-    assert re.search(rf"^\| [^|]*`{setting}`", PAGE.read_text("utf-8"), re.MULTILINE)
+    assert re.search(rf"^\| [^|]*`{setting}`", on_page_markdown(PAGE.read_text("utf-8")), re.MULTILINE)
 
 
 def test_the_examples_of_the_page_can_be_used(load):

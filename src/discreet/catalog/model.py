@@ -68,7 +68,7 @@ class Schedule(SettingsTable):
     )
     zone: Text = Field(description="The time zone of that time, such as Europe/Berlin.")
     day: Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"] | None = Field(
-        default=None, validate_default=True, description="The day of a weekly schedule."
+        default=None, validate_default=True, description="The day of a weekly schedule, monday to sunday."
     )
 
     @field_validator("at")
@@ -281,7 +281,7 @@ class Column(SettingsTable):
 
     pattern: Text | None = Field(
         default=None,
-        description="A regular expression (RE2) that a whole label must match; other items are not shown.",
+        description="A regular expression (RE2) that a whole label of text must match; other items are not shown.",
     )
 
     @field_validator("pattern")
@@ -435,7 +435,9 @@ class RunningTable(SettingsTable):
         tuple[Text, ...], BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
     ] = Field(min_length=1, description="The columns that together name an item.")
     where: Text | None = Field(default=None, description="The filter; it is part of the stream.")
-    column: Text = Field(description="The column of dates or timestamps of the arrival of a row.")
+    column: Text = Field(
+        description="The column of dates or timestamps of the arrival of a row; rows never get a past period."
+    )
     each: RunningPeriod = Field(default="day", description="The length of a period, in UTC.")
     first: Text = Field(description="The start of the first period: 2026-12-01, or 2026-12-01 05:00 for hours.")
     periods: int = Field(ge=1, le=MAX_RUNNING_PERIODS, description="The number of periods.")
@@ -443,7 +445,7 @@ class RunningTable(SettingsTable):
         default=None,
         ge=1,
         le=MAX_RUNNING_GROUPS,
-        description="The first items of each user that count in the stream; without it, bounds are chosen.",
+        description="The first items of each user that count; without it, bounds are chosen and counts corrected.",
     )
     pilot: Text | None = Field(
         default=None, description="The start of as many earlier periods, from which bounds on users are chosen."
@@ -493,7 +495,9 @@ class Dataset(SettingsTable):
         validate_default=True,
         description="A SELECT in place of a table. It names the files of a source as source.",
     )
-    user: Text = Field(description="The column that identifies users. It cannot be queried.")
+    user: Text = Field(
+        description="The column that identifies users. It cannot be queried; rows without a user are left out."
+    )
     groups_per_user: int | None = Field(
         default=None,
         ge=1,
@@ -510,7 +514,9 @@ class Dataset(SettingsTable):
         default="drop", description="Rows without a label are left out (drop) or are a group of their own (keep)."
     )
     data_version: Version | None = Field(
-        default=None, description="The version of the data. The same query of the same version is free."
+        default=None,
+        description="The version of the data; the same query of the same version is free. By default that of the "
+        "files; for engines none.",
     )
     retention_days: int | None = Field(
         default=None, ge=1, le=36_500, description="The number of days after which rows are deleted."

@@ -128,7 +128,7 @@ class ServiceSettings(SettingsTable):
         default=65_536, ge=1_024, le=16_777_216, description="Maximum size of a request's body, in bytes."
     )
     max_concurrent_queries: int = Field(
-        default=16, ge=1, le=1_000, description="Maximum number of queries that run at once."
+        default=16, ge=1, le=1_000, description="Maximum number of queries at once; half of them for one account."
     )
     max_dataset_memory: int | None = Field(
         default=None,
@@ -141,7 +141,8 @@ class ServiceSettings(SettingsTable):
         default=4,
         ge=1,
         le=64,
-        description="Maximum number of processes that compute statements from answers, of up to 300 MB each.",
+        description="Maximum number of processes that compute statements from answers, of up to 300 MB each; half of "
+        "them for one account.",
     )
     requests_per_minute: int = Field(
         default=600, ge=0, le=1_000_000, description="Maximum number of requests per key and minute; 0 for no limit."
@@ -173,7 +174,9 @@ class ServiceSettings(SettingsTable):
     tls_certificate: File | None = Field(
         default=None, description="The certificate chain in PEM, for HTTPS without a proxy; needs tls_key_file."
     )
-    tls_key_file: File | None = Field(default=None, description="The private key of the certificate, in PEM.")
+    tls_key_file: File | None = Field(
+        default=None, description="The private key of the certificate, in PEM; closed to others."
+    )
     without_proxy: bool = Field(
         default=False,
         description="Listen outside of this machine without a proxy: without TLS, and without limits of connections, "
@@ -219,7 +222,9 @@ class Store(SettingsTable):
 class NoiseSettings(SettingsTable):
     """The secret that noise is derived from; with it the noise can be removed."""
 
-    key_file: File | None = Field(default=None, description="The file that holds the secret, at least 32 bytes.")
+    key_file: File | None = Field(
+        default=None, description="The file with the secret, at least 32 bytes; closed to others than owner and group."
+    )
     key_env: Variable | None = Field(
         default=None,
         description="The environment variable that holds the secret in hexadecimal digits, instead of key_file.",
@@ -307,7 +312,9 @@ class Oidc(SettingsTable):
 
     issuer: IssuerUrl = Field(description="URL of the issuer, as in the claim iss of its tokens.")
     audience: Text = Field(description="The value that the claim aud of a token must hold.")
-    account_claim: Text = Field(default="sub", description="The claim that names the account of an analyst.")
+    account_claim: Text = Field(
+        default="sub", description="The claim that names the account of an analyst; a.b is looked up in nested objects."
+    )
     roles_claim: Text | None = Field(
         default=None, description="The claim that lists roles; without it every token has the role analyst."
     )
