@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
-
-if TYPE_CHECKING:
-    from fractions import Fraction
+from fractions import Fraction
+from typing import Any, Literal, TypeAlias
 
 TOTAL = "total"
 """Name of the label column of a query without item columns; its one value is "all"."""

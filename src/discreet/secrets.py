@@ -9,12 +9,9 @@ import ipaddress
 import os
 import stat
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from discreet.errors import InputError, file_error
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _MAX_BYTES = 1_000_000
 

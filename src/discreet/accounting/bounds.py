@@ -22,16 +22,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from discreet.accounting.convert import epsilon_tight
 from discreet.errors import InputError
 from discreet.values import float_above
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 MAX_STEPS = 10_000
 """Most steps of the exact optima: up to here their rounding errors are known to be below `_OPTIMUM_SLACK`."""

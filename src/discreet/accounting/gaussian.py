@@ -17,16 +17,13 @@ import sys
 from collections.abc import Callable
 from functools import lru_cache
 from statistics import NormalDist
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from discreet.errors import InputError
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
+Floats = NDArray[np.float64]
 
 _ULP = 2.0**-52
 _SQRT2 = math.sqrt(2)

@@ -22,12 +22,9 @@ Messages are single sentences. They never hold a true count, a row, a key or a s
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from discreet.budget.model import Refusal
 from discreet.errors import BudgetExceeded, DiscreetError, EngineError, InputError, ProblemKind, UnknownColumn
-
-if TYPE_CHECKING:
-    from discreet.budget.model import Refusal
 
 
 class UnknownAccount(InputError):

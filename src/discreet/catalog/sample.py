@@ -7,17 +7,14 @@ import math
 import zlib
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from discreet.catalog.model import Catalog, Column, Dataset, starts_between
 from discreet.engines.base import Engine
 from discreet.head_request import MONTHS, Kind
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 MAX_SAMPLE_ROWS = 10_000
 """The largest number of rows in a sample."""

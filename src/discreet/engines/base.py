@@ -12,11 +12,12 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as Waiting
 from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import duckdb
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from discreet.engines.sql import EngineColumn, HeadStatement, check_sum, quoted
 from discreet.errors import (
@@ -30,10 +31,6 @@ from discreet.errors import (
 )
 from discreet.head_request import TOTAL, HeadRequest, Kind, SumBounds, naming_error
 from discreet.values import ExactHead, UserItemPairs
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 _Result = TypeVar("_Result")
 _Statement = TypeVar("_Statement", bound="HeadStatement")

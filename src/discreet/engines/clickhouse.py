@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from http.client import HTTPException, HTTPResponse
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 from urllib.parse import urlencode
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from discreet.engines.base import (
     LABEL_TYPES,
@@ -32,10 +33,6 @@ from discreet.engines.pairs import SqlPairs, item_number
 from discreet.engines.sql import Columns, EngineColumn, HeadStatement, decimal_type, integer_type
 from discreet.errors import DiscreetError, EngineError, EngineTimeout, EngineUnreachable, InexactHead, InputError
 from discreet.head_request import MONTHS, HeadRequest, Kind, Period
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 _Result = TypeVar("_Result")
 

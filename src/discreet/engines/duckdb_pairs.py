@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import duckdb
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from discreet.engines.base import arrow_array, int64_array
 from discreet.engines.pairs import joined_items, numbered_items
@@ -17,11 +18,8 @@ from discreet.errors import EngineError, InexactHead
 from discreet.head_request import Kind
 from discreet.values import CAPPED_BASKET, MAX_BASKET, WEIGHT_UNIT
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Ints = NDArray[np.signedinteger[Any]]
-    Blocks = list[tuple[Ints, Ints, Ints]]
+Ints = NDArray[np.signedinteger[Any]]
+Blocks = list[tuple[Ints, Ints, Ints]]
 
 _BATCH = 2**20
 _RANGE = 2**25

@@ -5,14 +5,11 @@ from __future__ import annotations
 import http.client
 import selectors
 import socket
+import ssl
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from discreet.errors import InputError
-
-if TYPE_CHECKING:
-    import ssl
 
 _CONNECT_SECONDS = 10.0
 

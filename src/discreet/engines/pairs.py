@@ -12,19 +12,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from discreet.engines.base import arrow_array, int64_array
 from discreet.engines.sql import HeadStatement
 from discreet.errors import InexactHead
 from discreet.values import CAPPED_BASKET, MAX_BASKET, WEIGHT_UNIT
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 _OTHER_NUMBERS = "the engine answered with items of other numbers than it gave them"
 _FULL_WEIGHT = WEIGHT_UNIT - 1

@@ -10,11 +10,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 import psycopg
 import pyarrow as pa
+from numpy.typing import NDArray
 from psycopg.conninfo import make_conninfo
 from psycopg.pq import PGconn, Ping, TransactionStatus
 
@@ -34,10 +35,7 @@ from discreet.engines.sql import (
 from discreet.errors import EngineError, EngineTimeout, EngineUnreachable, InexactHead, InputError
 from discreet.head_request import Constant, HeadRequest, Kind
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Cursor: TypeAlias = psycopg.RawCursor[tuple[Any, ...]]
+Cursor: TypeAlias = psycopg.RawCursor[tuple[Any, ...]]
 
 _Result = TypeVar("_Result")
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from discreet.errors import InputError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pyarrow as pa
     import pyarrow.parquet as pq
 

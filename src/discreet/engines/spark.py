@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from discreet.engines.base import LABEL_TYPES, SqlEngine, arrow_array, check_names, listing, typed_domain
 from discreet.engines.opening import Url, parse_url
@@ -19,7 +20,6 @@ from discreet.errors import EngineError, InexactHead, InputError
 from discreet.head_request import HeadRequest, Kind
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from pyspark.sql import SparkSession
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import copy
+import logging
 import os
 import shutil
 import socket
@@ -20,6 +21,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 from py4j.protocol import Py4JError  # type: ignore[import-untyped, import-not-found, unused-ignore]
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 
@@ -27,9 +29,6 @@ from discreet.engines.base import PATIENCE_SECONDS, run
 from discreet.errors import EngineError, EngineUnreachable, InexactHead
 
 if TYPE_CHECKING:
-    import logging
-
-    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     from discreet.engines.opening import Url

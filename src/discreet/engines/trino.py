@@ -8,7 +8,7 @@ import re
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,7 @@ import requests
 import trino.auth
 import trino.dbapi
 import trino.exceptions
+from numpy.typing import NDArray
 
 from discreet.engines.base import (
     LABEL_TYPES,
@@ -33,10 +34,7 @@ from discreet.engines.sql import Columns, EngineColumn, HeadStatement, decimal_t
 from discreet.errors import DiscreetError, EngineError, EngineTimeout, EngineUnreachable, InexactHead, InputError
 from discreet.head_request import HeadRequest, Kind
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    _Answer: TypeAlias = "tuple[list[list[Any]], list[tuple[str, str]]]"
+_Answer: TypeAlias = "tuple[list[list[Any]], list[tuple[str, str]]]"
 
 _ROWS_AT_ONCE = 2**16
 _Result = TypeVar("_Result")

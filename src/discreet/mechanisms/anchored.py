@@ -6,19 +6,17 @@ import math
 import statistics
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from discreet.accounting.convert import ceil_sqrt, floor_sqrt
 from discreet.noise import Bits, DiscreteLaplace, rounded_gaussian
 from discreet.noise.discrete import MAX_SCALE, check_scale, laplace_difference_tail, smallest_margin
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

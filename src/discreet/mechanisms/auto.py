@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -16,13 +16,10 @@ from discreet.accounting.laplace import rho_laplace
 from discreet.mechanisms.base import UNNAMED, Expectation, Likely, Request
 from discreet.mechanisms.light import SPLIT, Cap, Light
 from discreet.mechanisms.select_verify import SelectVerify
-from discreet.mechanisms.two_round import COST_UNIT, SCALES, TwoRound, add_noise, are_few
+from discreet.mechanisms.two_round import COST_UNIT, SCALES, Ints, Sizes, TwoRound, add_noise, are_few
 from discreet.mechanisms.unknown_gumbel import AnchoredGumbel
 from discreet.noise import Bits, DiscreteLaplace
 from discreet.values import MAX_BASKET, WEIGHT_UNIT, Cost, ExactHead, HeadAndPairs, Outcome, UserItemPairs, float_below
-
-if TYPE_CHECKING:
-    from discreet.mechanisms.two_round import Ints, Sizes
 
 USERS_PER_NOISE = 285
 """The least ratio of users to the first round's noise per item, in users, at which two rounds are chosen: below it,

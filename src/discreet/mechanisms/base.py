@@ -9,20 +9,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from discreet.errors import InputError, InvariantViolated
+from discreet.head_request import SumBounds
 from discreet.mechanisms.anchored import SharedLaplace, SharedNoise
 from discreet.noise import Bits, DiscreteGaussian, DiscreteLaplace, Noise, Race
 from discreet.values import Cost, ExactHead, Outcome, Sensitivity
 from discreet.values import NoiseName as NoiseName  # noqa: PLC0414 - mechanisms import it from here
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from discreet.head_request import SumBounds
 
 UNNAMED = {"named": False}
 """Metadata of fields that are no part of the names of stored releases, which are older than the field."""

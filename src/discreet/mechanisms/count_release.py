@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from discreet.accounting.convert import floor_sqrt
 from discreet.accounting.privacy_filter import PrivacyFilter
@@ -16,10 +17,6 @@ from discreet.mechanisms.base import Expectation, Request, require_gaussian
 from discreet.mechanisms.unknown_gumbel import UnknownGumbel
 from discreet.noise import Bits, DiscreteGaussian, Race
 from discreet.values import Cost, ExactHead, Outcome
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 MAX_CALLS = 2_000
 """Each try for the next item may lose delta / MAX_CALLS, so that none fits after MAX_CALLS tries. Public, fixed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -17,12 +17,9 @@ from discreet.mechanisms.anchored import SharedLaplace, SharedNoise
 from discreet.mechanisms.base import INTERVAL, Expectation, Likely, Request, require_gaussian, shuffled
 from discreet.mechanisms.light import INTERVAL as LAPLACE_INTERVAL
 from discreet.mechanisms.light import UNEVEN, loss_of_users
-from discreet.mechanisms.two_round import COST_UNIT, add_noise, are_few, continued
+from discreet.mechanisms.two_round import COST_UNIT, Floats, add_noise, are_few, continued
 from discreet.noise import Bits, DiscreteLaplace
 from discreet.values import CAPPED_BASKET, MAX_BASKET, WEIGHT_UNIT, Cost, ListedPairs, Outcome, float_below
-
-if TYPE_CHECKING:
-    from discreet.mechanisms.two_round import Floats
 
 CAPS = (1, 2, 3, 4, 6)
 """Candidate caps of Laplace sums, in items per user."""

@@ -5,17 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
 
 from discreet.accounting.laplace import epsilon_of_laplace, rho_laplace
 from discreet.mechanisms.base import Expectation, Likely, Request
+from discreet.mechanisms.two_round import Floats, Sizes
 from discreet.noise import Bits, DiscreteLaplace
 from discreet.values import CAPPED_BASKET, MAX_BASKET, WEIGHT_UNIT, CappedSums, Cost, Outcome
-
-if TYPE_CHECKING:
-    from discreet.mechanisms.two_round import Floats, Sizes
 
 CAPS = (1, 2, 3, 4, 5, 6)
 """Candidate caps, in items per user."""

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from discreet.accounting.gaussian import mu_gaussian, normal_quantile
 from discreet.errors import InputError, InvariantViolated
 from discreet.head_request import MAX_RUNNING_GROUPS, MAX_RUNNING_PERIODS
 from discreet.mechanisms.base import INTERVAL, counted_outcome
+from discreet.noise import CorrelatedGaussians
 from discreet.noise.correlated import squared_sums
 from discreet.values import Cost, ExactHead, Outcome, float_below
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from discreet.noise import CorrelatedGaussians
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from discreet.accounting.convert import floor_bits, floor_sqrt
 from discreet.accounting.privacy_filter import PrivacyFilter
@@ -16,10 +17,6 @@ from discreet.mechanisms.base import INTERVAL, Expectation, Likely, Request, req
 from discreet.noise import Bits, Race, Rival, rounded_gaussian
 from discreet.noise.discrete import MAX_SCALE, check_scale
 from discreet.values import Cost, ExactHead, Outcome
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 RACES = 500
 """The largest number of races; each may lose delta / RACES."""

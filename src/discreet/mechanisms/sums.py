@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from discreet.accounting.convert import ceil_sqrt
 from discreet.errors import InputError, InvariantViolated
-from discreet.head_request import ROW_UNIT
+from discreet.head_request import ROW_UNIT, SumBounds
 from discreet.mechanisms.anchored import SharedNoise
 from discreet.mechanisms.base import (
     UNNAMED,
@@ -37,11 +38,6 @@ from discreet.mechanisms.unknown_laplace import UnknownLaplace
 from discreet.noise import Bits, Noise
 from discreet.noise.discrete import MAX_SCALE
 from discreet.values import Clipping, Cost, ExactHead, HeadAndSums, Measured, Outcome
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from discreet.head_request import SumBounds
 
 MISS = 0.05
 """The failure probability of a 95 % interval."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from discreet.accounting.convert import floor_sqrt
 from discreet.errors import InputError
@@ -14,10 +15,6 @@ from discreet.mechanisms.base import Expectation, Request, require_k, shuffled
 from discreet.noise import Bits, DiscreteLaplace
 from discreet.noise.discrete import laplace_difference_tail, smallest_margin
 from discreet.values import Cost, ExactHead, Outcome
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 THRESHOLD_SHARE = Fraction(37, 100)
 """p1, the share of epsilon for the threshold's noise; the gaps get the rest (Carvalho et al. 2020, section 5)."""

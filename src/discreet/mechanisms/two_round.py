@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from discreet.accounting.convert import floor_bits
 from discreet.accounting.gaussian import mu_gaussian, normal_quantile
@@ -19,11 +20,8 @@ from discreet.mechanisms.select_verify import falling_pools
 from discreet.noise import Bits, RoundedGaussians, rounded_gaussian
 from discreet.values import MAX_BASKET, MAX_ITEM_COST, WEIGHT_UNIT, Cost, Outcome, UserItemPairs, float_below
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 COST_UNIT = 2**40
 """mu^2 is spent in units of 1 / COST_UNIT: noise of precision c has variance COST_UNIT / c, and costs c s^2 units on a

@@ -18,15 +18,13 @@ import hashlib
 import hmac
 import os
 from fractions import Fraction
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from numpy.typing import NDArray
 
 from discreet.errors import InputError, InvariantViolated
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 Encodable: TypeAlias = "str | bytes | int | bool | Fraction | tuple[Encodable, ...] | None"
 

@@ -17,10 +17,10 @@ import hmac
 import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from numpy.typing import NDArray
 
 from discreet.errors import InputError, InvariantViolated
 from discreet.noise.bits import MIN_SECRET_BYTES, Encodable, encode
@@ -28,10 +28,7 @@ from discreet.noise.discrete import MAX_SCALE, check_scale
 from discreet.noise.gumbel import Exponentials
 from discreet.noise.rounded import accepted_proposals, rounded_root
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
+Floats = NDArray[np.float64]
 
 _BLOCK = 2**16
 """Items whose noise is drawn at once."""

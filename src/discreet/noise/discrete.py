@@ -16,17 +16,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from discreet.errors import InputError
 from discreet.noise.bits import Bits
 from discreet.noise.gumbel import Exponentials
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 MAX_SCALE = 2**40
 """Noise wider than this could leave the int64 range next to a large count."""

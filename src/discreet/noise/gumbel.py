@@ -16,14 +16,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from discreet.noise.bits import Bits
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 def log_bounds(value: Fraction, digits: int) -> tuple[Fraction, Fraction]:

@@ -14,18 +14,14 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from discreet.errors import InvariantViolated
 from discreet.noise.bits import Bits
 from discreet.noise.discrete import MAX_SCALE, check_scale
 from discreet.noise.gumbel import Exponentials
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 _ULPS = 2.0**-48
 _BLOCK = 2**20

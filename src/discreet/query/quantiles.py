@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from discreet.query.parse_tree import Node
+from discreet.query.parse_tree import Node
 
 QUANTILES = frozenset({"median", "quantile", "quantile_cont", "quantile_disc", "approx_quantile"})
 """Quantile functions, by DuckDB's names: PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY x) is quantile_cont."""

@@ -24,6 +24,8 @@ from contextlib import AbstractContextManager
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 
+import pyarrow as pa
+
 from discreet.accounting.convert import share_of_delta
 from discreet.budget.memory import Budget, Hold
 from discreet.budget.model import Fingerprint
@@ -36,8 +38,6 @@ from discreet.release.shown import shown
 from discreet.values import Cost, Outcome, number
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from discreet.query.planning import Plan
     from discreet.query.query import Options
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from discreet.engines.base import arrow_array
 from discreet.head_request import MAX_RUNNING_GROUPS, Arrivals, HeadRequest
@@ -27,8 +28,6 @@ from discreet.release.keys import derived_key, encodable
 from discreet.values import MAX_COUNT, ExactHead
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from discreet.release.running import RunningDeclaration
 
 _SINCE = "since"

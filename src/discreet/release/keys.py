@@ -17,6 +17,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
 from discreet.budget.model import Fingerprint
 from discreet.engines.base import Reader, arrow_array, typed_domain
@@ -30,9 +32,6 @@ from discreet.noise.bits import MIN_SECRET_BYTES, encode
 from discreet.values import ExactHead, UserItemPairs
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from numpy.typing import NDArray
-
     from discreet.query.planning import Plan
 
     Ints = NDArray[np.int64]

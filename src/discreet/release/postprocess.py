@@ -15,24 +15,25 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
+import duckdb
+import pyarrow as pa
+
 from discreet.engines.sql import quoted
 from discreet.errors import InputError, SQLError
 from discreet.head_request import Kind
 from discreet.query.answers import HIGH, LOW, SQL_TYPES, VALUE
 from discreet.query.output import Mark
 from discreet.query.query import SAVED
+from discreet.query.saved import SavedTable
 from discreet.query.statement import Statement
 from discreet.release.files import require
 from discreet.values import Cost, float_above
 
 if TYPE_CHECKING:
-    import duckdb
     import pandas as pd
-    import pyarrow as pa
 
     from discreet.catalog.model import Catalog, Dataset
     from discreet.query.planning import Plan
-    from discreet.query.saved import SavedTable
 
 MAX_MEMORY = "128MB"
 MAX_ROWS = 100_000

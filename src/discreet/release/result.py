@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
 from discreet.accounting.convert import Guarantee, epsilon_tight
 from discreet.engines.base import arrow_array
@@ -29,8 +31,6 @@ from discreet.values import Cost, Measured, Outcome, exact, float_above, float_b
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
-    import pyarrow as pa
-    from numpy.typing import NDArray
 
     from discreet.catalog.model import Dataset
     from discreet.query.planning import Plan

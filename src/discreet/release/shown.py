@@ -9,13 +9,12 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
 from discreet.values import Outcome
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from numpy.typing import NDArray
-
     from discreet.query.query import Query
 
 

@@ -15,7 +15,9 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
+
+import pyarrow as pa
 
 from discreet.catalog.model import Catalog, Dataset
 from discreet.engines.sql import text_literal
@@ -29,13 +31,9 @@ from discreet.query.query import DatasetQuery, check_ranked_by
 from discreet.query.statement import FilterList, Leaf, Statement
 from discreet.release.postprocess import ComputedRows, arrow_types, explain, schema_table
 from discreet.release.result import Release, answer_types
+from discreet.values import Cost
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from discreet.values import Cost
-
-    Labels: TypeAlias = Callable[[str, tuple[str, ...], Predicate | None], pa.Table | None]
+Labels: TypeAlias = Callable[[str, tuple[str, ...], Predicate | None], pa.Table | None]
 
 Rows = TypeVar("Rows")
 Rows_co = TypeVar("Rows_co", covariant=True)

@@ -12,7 +12,8 @@ import ssl
 import sys
 from collections.abc import Callable, Mapping
 from multiprocessing.connection import wait
-from typing import TYPE_CHECKING, Any
+from multiprocessing.context import SpawnProcess
+from typing import Any
 
 import uvicorn
 from prometheus_client import start_http_server
@@ -24,10 +25,6 @@ from discreet.secrets import read_secret
 from discreet.service.app import open_service
 from discreet.service.observability.logging import Started, Stopped, capture_library_logs
 from discreet.service.settings import Settings, load_settings
-
-if TYPE_CHECKING:
-    from multiprocessing.context import SpawnProcess
-
 
 _KEEP_ALIVE_SECONDS = 75  # longer than proxies keep idle connections for reuse
 

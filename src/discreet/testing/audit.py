@@ -18,9 +18,10 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from discreet.errors import InputError
 from discreet.mechanisms import KnownGumbel, KnownLaplace, Mechanism, TopStable, UnknownGumbel, UnknownLaplace
@@ -28,10 +29,6 @@ from discreet.mechanisms.anchored import SharedNoise
 from discreet.mechanisms.base import noise_of
 from discreet.noise import DiscreteLaplace, KeyedBits, Noise, Race
 from discreet.values import ExactHead, Outcome
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 Distribution: TypeAlias = "Mapping[Hashable, float]"
 """Probabilities by outcome. They may sum to less than 1; the missing mass is treated as a privacy loss."""

@@ -33,13 +33,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from decimal import Context, Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from discreet.catalog.domains import combined
 from discreet.engines.base import Engine
@@ -68,10 +69,6 @@ from discreet.head_request import (
 from discreet.testing.outcomes import check_outcomes
 from discreet.testing.pairs import ArrayPairs, gathered
 from discreet.values import MAX_BASKET, MAX_ITEM_COST, WEIGHT_UNIT, UserItemPairs
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 _WIDE = Context(prec=38)
 Row: TypeAlias = "tuple[Any, ...]"

@@ -15,10 +15,11 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import fields
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING, ClassVar, NoReturn, TypeAlias
+from typing import ClassVar, NoReturn, TypeAlias
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from discreet.errors import InputError, InvariantViolated
 from discreet.mechanisms import KnownGumbel, KnownLaplace, Mechanism, Request, UnknownGumbel, UnknownLaplace
@@ -28,10 +29,6 @@ from discreet.mechanisms.sums import ListedSums, RankedSums
 from discreet.noise import KeyedBits, Noise
 from discreet.testing.audit import ROUNDING, distribution, merge_equal_ratios, moved_noise, values_divergence
 from discreet.values import MAX_COUNT, Cost, ExactHead, Outcome
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 HEADS: dict[str, Callable[[int], list[int]]] = {
     "empty": lambda _: [],

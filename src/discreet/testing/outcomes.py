@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import random
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -43,10 +44,6 @@ from discreet.head_request import (
 )
 from discreet.testing.pairs import gathered
 from discreet.values import WEIGHT_UNIT
-
-if TYPE_CHECKING:
-    import random
-
 
 USER = "who"
 """The user column of `select`."""

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
+from numpy.typing import ArrayLike, NDArray
 
 from discreet.values import CAPPED_BASKET, MAX_BASKET, WEIGHT_UNIT, ExactHead
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from numpy.typing import ArrayLike, NDArray
 
 
 class ArrayPairs:

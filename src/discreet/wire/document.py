@@ -9,12 +9,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
+from numpy.typing import DTypeLike, NDArray
 from pydantic import ConfigDict, Field
 
 from discreet.accounting.convert import Guarantee
@@ -27,9 +28,6 @@ from discreet.release.tables import guarded
 from discreet.values import Clipping, Cost, Measured, exact
 from discreet.wire.problems import Spend
 from discreet.wire.queries import Privacy, Reply
-
-if TYPE_CHECKING:
-    from numpy.typing import DTypeLike, NDArray
 
 
 def question_of(query: Query, dataset: str) -> dict[str, Any]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from discreet.accounting.convert import limit_for
 from discreet.budget import model
 from discreet.budget.errors import ReleaseDamaged
+from discreet.budget.manager import Report
 from discreet.budget.model import LINKEDIN, LINKEDIN_CONVERSION, Balance, Calendar, Forever, PaidRelease, Sliding
 from discreet.budget.model import Period as AccountPeriod
 from discreet.errors import InputError
@@ -26,9 +27,6 @@ from discreet.wire.queries import (
     UnitBudget,
     UnitsReport,
 )
-
-if TYPE_CHECKING:
-    from discreet.budget.manager import Report
 
 
 def budget_report(report: Report, parents: Sequence[Report], default_cost: Cost | None = None) -> BudgetReport:

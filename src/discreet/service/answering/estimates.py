@@ -6,19 +6,16 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from discreet.accounting.convert import Guarantee
+from discreet.budget.manager import Report
 from discreet.errors import InputError
+from discreet.query.planning import Plan
 from discreet.release.result import privacy_to_dict
 from discreet.values import Cost, float_above
 from discreet.wire import document
 from discreet.wire.problems import spend_above, spend_below
 from discreet.wire.queries import BudgetPart, Daily, Estimate, Expected, Fit, Privacy
-
-if TYPE_CHECKING:
-    from discreet.budget.manager import Report
-    from discreet.query.planning import Plan
 
 _DAILY = 28
 """The daily queries of four weeks."""

@@ -7,21 +7,18 @@ are tables too, for the account that paid for them and all accounts below it.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from discreet.budget.ledger import canonical
 from discreet.budget.model import MAX_RECORD_LENGTH, AdminAction
+from discreet.budget.stores.store import BudgetStore
 from discreet.errors import InputError, NotFound
 from discreet.query.query import SAVED
 from discreet.query.saved import TABLE, SavedTable, TableChange, changed, check_table_name, tables_in
 from discreet.service.answering.running import RECORD as STREAMS
 from discreet.service.answering.running import STREAM, StoredStream, stored_streams
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from discreet.budget.stores.store import BudgetStore
 
 RECORD = "saved-table"
 PUBLISHED = "published-table"

@@ -28,8 +28,9 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
+import duckdb
 import pyarrow as pa
 from pydantic import TypeAdapter
 from typing_extensions import TypedDict
@@ -56,10 +57,6 @@ from discreet.service.answering.trino.errors import TrinoError
 from discreet.service.answering.trino.tables import cell_writer, column, trino_type
 from discreet.service.observability.logging import describe_exception
 from discreet.wire.document import FORMS, Form, write_table
-
-if TYPE_CHECKING:
-    import duckdb
-
 
 RowsForm: TypeAlias = Form | Literal["trino"]
 """A form of the rows of a statement."""

@@ -15,11 +15,13 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from discreet.budget.ledger import canonical
 from discreet.budget.model import AdminAction
 from discreet.budget.periods import microseconds
+from discreet.budget.stores.store import BudgetStore
 from discreet.errors import InputError, InvariantViolated, NotFound
 from discreet.secrets import read_secret, write_secret
 from discreet.service.auth.grants import KEY, USED, RecordCache, Snapshot
@@ -29,9 +31,6 @@ from discreet.wire.administration import CreatedKey, KeyPage, KeySummary, NewKey
 from discreet.wire.problems import iso_time
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from discreet.budget.stores.store import BudgetStore
     from discreet.service.auth.oidc import Issuer
 
 

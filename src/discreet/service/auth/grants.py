@@ -11,10 +11,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
 from discreet.budget.ledger import canonical
+from discreet.budget.stores.store import BudgetStore
 from discreet.catalog.model import Catalog, ImpliedColumn
 
 if TYPE_CHECKING:
-    from discreet.budget.stores.store import BudgetStore
     from discreet.warehouse import Warehouse
 
 

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, cast
 
 import httpx
+from starlette.applications import Starlette
 from starlette.requests import Request as HTTPRequest
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
@@ -25,7 +26,6 @@ from discreet.service.settings import Mcp
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
-    from starlette.applications import Starlette
 
     from discreet.mcp.server import Call
 

@@ -10,6 +10,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from discreet.catalog.model import Catalog
 from discreet.head_request import Kind
 from discreet.query.query import SAVED
@@ -18,8 +20,6 @@ from discreet.service.answering.trino.dialect import CATALOG, SCHEMA, VERSION
 from discreet.wire.queries import BudgetReport, ParentBudget, StatementRequest
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from discreet.service.answering.saved_tables import OwnedTable
 
 TYPES: Mapping[Kind, tuple[str, int, int | None, int | None]] = {
