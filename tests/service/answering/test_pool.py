@@ -121,9 +121,8 @@ def test_a_worker_has_no_environment_files_or_connections_and_cannot_get_any(mon
         f"SELECT MAX(r) FROM (SELECT SUM(x.d) OVER (ORDER BY y.e) AS r FROM ({MANY}) x, {DIGITS} y(e), {DIGITS} z(e))",
     ],
 )
-def test_a_statement_that_takes_too_much_memory_is_a_sentence(pool, monkeypatch, outer):
+def test_a_statement_that_takes_too_much_memory_is_a_sentence(pool, outer):
     """By DuckDB's own limit, or by that of the operating system, which covers what DuckDB does not count."""
-    monkeypatch.setattr(statement_pool, "MAX_SECONDS", 60.0)
     with pytest.raises(InputError, match="too much memory"):
         computed(pool, outer)
     assert computed(pool).rows == 1
@@ -139,9 +138,8 @@ def test_a_statement_that_takes_too_long_is_killed(pool, monkeypatch):
 
 
 @pytest.mark.parametrize("form", ["json", "csv", "arrow"])
-def test_a_result_is_limited_in_bytes(pool, monkeypatch, form):
+def test_a_result_is_limited_in_bytes(pool, form):
     """In every form: 100,000 rows of 200 characters are more."""
-    monkeypatch.setattr(statement_pool, "MAX_SECONDS", 60.0)
     with pytest.raises(InputError, match="more than 16 MiB"):
         computed(pool, f"SELECT '{'a' * 200}' || d FROM ({MANY})", form=form)
 
@@ -413,7 +411,6 @@ def test_a_statement_that_is_not_quick_begins_again_at_the_lowest_priority(own_p
     """It gets the same answer, and its worker's CPU time counts."""
     priorities = []
     monkeypatch.setattr("os.setpriority", lambda _, process, priority: priorities.append((process, priority)))
-    monkeypatch.setattr(statement_pool, "MAX_SECONDS", 60.0)
     used = own_pool._used_now("cat")
     digits = ", ".join(f"{DIGITS} {name}(e)" for name in "yzw")
     found = computed(own_pool, f"SELECT MAX(x.d % 7 + y.e * z.e * w.e) AS n FROM ({MANY}) x, {digits}", "cat")
