@@ -15,6 +15,7 @@ import uvicorn
 from discreet.service.app import open_service
 from discreet.service.observability.logging import capture_library_logs
 from discreet.service.settings import load_settings
+from tests.service.deployment import shared_pool
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -100,7 +101,8 @@ def running(folder: Path, tracer: Tracer | None = None):
     """
     stream = io.StringIO()
     with contextlib.ExitStack() as stack:
-        parts = stack.enter_context(open_service(load_settings(folder / "discreet.toml"), {}, stream, tracer=tracer))
+        settings = load_settings(folder / "discreet.toml")
+        parts = stack.enter_context(open_service(settings, {}, stream, tracer=tracer, pool=shared_pool()))
         stack.callback(parts.manager.verify)
         gate = Gate(parts.warehouse)
         stack.enter_context(capture_library_logs(parts.log))
