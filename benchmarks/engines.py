@@ -25,8 +25,9 @@ from benchmarks.serving import add_analyst, configure
 from benchmarks.timing import in_turns, table
 from discreet.catalog.loader import load_catalog
 from discreet.engines.http_connection import HttpConnection
-from discreet.engines.opening import open_engine, parse_url
+from discreet.engines.opening import open_engine
 from discreet.engines.pinot_cluster import OPTIONS
+from discreet.engines.url import parse_url
 from discreet.errors import InvariantViolated
 from discreet.head_request import HeadRequest
 from discreet.mechanisms.auto import Auto

@@ -36,7 +36,7 @@ from discreet.query.planning import (
 )
 from discreet.query.predicates import bind_where
 from discreet.query.pricing import PerUnit
-from discreet.query.query import DatasetQuery, Options, Query, QueryOptions, Select, read_query
+from discreet.query.query import DatasetQuery, Options, Query, QueryOptions, Select
 from discreet.query.saved import read_change
 from discreet.query.sql import parse_where
 from discreet.query.statement import Leaf, Statement, split_statement, without_comments
@@ -337,9 +337,11 @@ class Warehouse:
             NotFound: there is no such dataset.
             InputError: the query is not allowed.
         """
+        from discreet.query.json import read_query
+
         if isinstance(query, DatasetQuery):
             return query
-        return DatasetQuery.of(query if isinstance(query, Select) else read_query(query, self.today()), self.catalog)
+        return DatasetQuery.of(read_query(query, self.today()), self.catalog)
 
     def labels(
         self, dataset: str | DatasetQuery, items: tuple[str, ...], where: Predicate | None = None

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import discreet
 from discreet.errors import InputError
-from discreet.release.shown import matching, shown
+from discreet.release.answer import matching, shown
 from discreet.release.tables import guarded
 from discreet.values import Cost, Measured, Outcome
 from tests.queries import query_of

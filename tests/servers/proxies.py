@@ -8,7 +8,7 @@ import socket
 import threading
 from urllib.parse import urlsplit
 
-from discreet.engines.opening import parse_url
+from discreet.engines.url import parse_url
 
 
 class Proxy:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyspark
 
-from discreet.engines.opening import parse_url
+from discreet.engines.url import parse_url
 from tests.servers import process
 
 if TYPE_CHECKING:

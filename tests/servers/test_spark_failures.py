@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from discreet.engines.opening import parse_url
 from discreet.engines.spark import SparkEngine
 from discreet.engines.spark_session import connect_url, unwarned
+from discreet.engines.url import parse_url
 from discreet.errors import EngineError, EngineUnreachable, InexactHead, InputError
 from discreet.head_request import HeadRequest
 from discreet.testing.engines import rows_of

@@ -14,9 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from discreet.engines.duckdb import DuckDBEngine
-from discreet.engines.opening import open_engine, parse_url
+from discreet.engines.opening import open_engine
 from discreet.engines.spark_frame import SparkFrameEngine
 from discreet.engines.spark_session import connect_url, unwarned
+from discreet.engines.url import parse_url
 from discreet.errors import EngineError, InputError
 from discreet.head_request import HeadRequest
 from discreet.testing.engines import check_pair_queries, reference_pairs, rows_of

@@ -24,7 +24,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from discreet.engines.opening import parse_url
+from discreet.engines.url import parse_url
 from tests.servers import process
 from tests.servers.downloads import fetched
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from discreet.engines.opening import parse_url
+from discreet.engines.url import parse_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

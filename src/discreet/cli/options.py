@@ -338,7 +338,7 @@ def _select_from_options(method: str, options: dict[str, Any]) -> Select:
 
 
 def _select_from_statement(method: str, options: dict[str, Any]) -> Select:
-    from discreet.query.query import read_query
+    from discreet.query.json import read_query
 
     for name, flag in (
         ("item", "--item"),

@@ -21,7 +21,8 @@ from discreet.budget.model import Mode
 from discreet.client.errors import ServiceError, cost_of
 from discreet.client.retries import HttpReply, HttpRequest, RetryRuntime
 from discreet.errors import InputError, how_to_install
-from discreet.query.query import Options, Select, read_query
+from discreet.query.json import read_query
+from discreet.query.query import Options, Select
 from discreet.release import Release
 from discreet.release.postprocess import ComputedRows
 from discreet.secrets import read_secret

@@ -28,9 +28,9 @@ from discreet.engines.base import (
     typed_domain,
 )
 from discreet.engines.http_connection import HttpConnection
-from discreet.engines.opening import Url, parse_url
 from discreet.engines.pairs import SqlPairs, item_number
 from discreet.engines.sql import Columns, EngineColumn, HeadStatement, decimal_type, integer_type
+from discreet.engines.url import Url, parse_url
 from discreet.errors import DiscreetError, EngineError, EngineTimeout, EngineUnreachable, InexactHead, InputError
 from discreet.head_request import MONTHS, HeadRequest, Kind, Period
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import pyarrow as pa
 
 from discreet.engines.duckdb import DuckDBEngine
-from discreet.engines.opening import Url, parse_url
+from discreet.engines.url import Url, parse_url
 from discreet.errors import EngineUnreachable, InputError, how_to_install
 
 if TYPE_CHECKING:

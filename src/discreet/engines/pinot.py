@@ -18,7 +18,6 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from discreet.engines.base import LABEL_TYPES, PooledEngine, check_named, exact_head, typed_domain
-from discreet.engines.opening import parse_url
 from discreet.engines.pinot_cluster import (
     Attested,
     PinotClient,
@@ -31,6 +30,7 @@ from discreet.engines.pinot_cluster import (
 )
 from discreet.engines.pinot_statement import PinotStatement, kind_of
 from discreet.engines.sql import quoted
+from discreet.engines.url import parse_url
 from discreet.errors import DiscreetError, EngineError, EngineTimeout, InexactHead, InputError
 from discreet.head_request import HeadRequest, Kind
 from discreet.values import ExactHead, UserItemPairs

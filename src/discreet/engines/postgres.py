@@ -20,7 +20,6 @@ from psycopg.conninfo import make_conninfo
 from psycopg.pq import PGconn, Ping, TransactionStatus
 
 from discreet.engines.base import LABEL_TYPES, NAMES_SHOWN, PATIENCE_SECONDS, SqlEngine, listing, run, typed_domain
-from discreet.engines.opening import Url, parse_url
 from discreet.engines.pairs import SqlPairs, item_number, joined_items
 from discreet.engines.sql import (
     Columns,
@@ -32,6 +31,7 @@ from discreet.engines.sql import (
     number_columns,
     quoted,
 )
+from discreet.engines.url import Url, parse_url
 from discreet.errors import EngineError, EngineTimeout, EngineUnreachable, InexactHead, InputError
 from discreet.head_request import Constant, HeadRequest, Kind
 

@@ -12,10 +12,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from discreet.engines.base import LABEL_TYPES, SqlEngine, arrow_array, check_names, listing, typed_domain
-from discreet.engines.opening import Url, parse_url
 from discreet.engines.pairs import HashedPairs
 from discreet.engines.spark_session import FAILURES, SessionRun, condition_of, open_session
 from discreet.engines.sql import Columns, EngineColumn, HeadStatement, decimal_type, integer_type
+from discreet.engines.url import Url, parse_url
 from discreet.errors import EngineError, InexactHead, InputError
 from discreet.head_request import HeadRequest, Kind
 

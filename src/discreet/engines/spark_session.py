@@ -21,17 +21,16 @@ from urllib.parse import quote
 
 import pyarrow as pa
 from py4j.protocol import Py4JError  # type: ignore[import-untyped, import-not-found, unused-ignore]
-from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 
 from discreet.engines.base import PATIENCE_SECONDS, run
+from discreet.engines.url import Url
 from discreet.errors import EngineError, EngineUnreachable, InexactHead
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
-
-    from discreet.engines.opening import Url
 
 _Result = TypeVar("_Result")
 

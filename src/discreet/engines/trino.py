@@ -28,9 +28,9 @@ from discreet.engines.base import (
     run,
     typed_domain,
 )
-from discreet.engines.opening import Url, parse_url
 from discreet.engines.pairs import HashedPairs
 from discreet.engines.sql import Columns, EngineColumn, HeadStatement, decimal_type, integer_type, quoted, text_literal
+from discreet.engines.url import Url, parse_url
 from discreet.errors import DiscreetError, EngineError, EngineTimeout, EngineUnreachable, InexactHead, InputError
 from discreet.head_request import HeadRequest, Kind
 

@@ -1,4 +1,7 @@
-"""Read queries from JSON, as `Select.to_dict` writes them; the types of their parts are also their JSON schema."""
+"""Read queries in any of their forms.
+
+The types of the parts of JSON, as `Select.to_dict` writes it, are also its JSON schema.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ from discreet.errors import InputError, WhereError
 from discreet.head_request import And, Comparison, Constant, IsNull, Kind, Membership, Not, Operator, Or, Predicate
 from discreet.query.predicates import parse_constant
 from discreet.query.query import Measure, MeasureKind, Select, check_name
-from discreet.query.sql import parse_where
+from discreet.query.sql import parse_select, parse_where
 
 MAX_DEPTH = 120
 """The largest nesting depth of filters; filters read from text have a lower limit."""
@@ -140,6 +143,26 @@ _SENTENCES = {
     "recursion_depth_exceeded": _TOO_DEEP,
 }
 """Messages by pydantic's error type."""
+
+
+def read_query(query: object, today: str | None = None) -> Select:
+    """Read a query in any of its forms: a SELECT as text, its JSON form as a dictionary, or a `Select`.
+
+    Args:
+        today: the date that current_date is in SQL, YYYY-MM-DD, in UTC; None to refuse it.
+
+    Raises:
+        SQLError, WhereError: the text is outside the grammar, with the position.
+        InputError: it is none of the forms, or as `from_dict`.
+    """
+    match query:
+        case str():
+            return parse_select(query, today)
+        case Select():
+            return query
+        case dict():
+            return from_dict(query)
+    raise InputError("a query is a SELECT as text, its JSON form as a dictionary, or a discreet.Select")
 
 
 def from_dict(mapping: Mapping[str, Any]) -> Select:

@@ -126,29 +126,6 @@ class Select:
         }
 
 
-def read_query(query: object, today: str | None = None) -> Select:
-    """Read a query in any of its forms: a SELECT as text, its JSON form as a dictionary, or a `Select`.
-
-    Args:
-        today: the date that current_date is in SQL, YYYY-MM-DD, in UTC; None to refuse it.
-
-    Raises:
-        SQLError, WhereError: the text is outside the grammar, with the position.
-        InputError: it is none of the forms, or as `discreet.query.json.from_dict`.
-    """
-    from discreet.query.json import from_dict
-    from discreet.query.sql import parse_select
-
-    match query:
-        case str():
-            return parse_select(query, today)
-        case Select():
-            return query
-        case dict():
-            return from_dict(query)
-    raise InputError("a query is a SELECT as text, its JSON form as a dictionary, or a discreet.Select")
-
-
 @dataclass(frozen=True, slots=True)
 class DatasetQuery:
     """A query with its dataset, which is found once, where the query enters.

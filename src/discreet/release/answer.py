@@ -18,13 +18,16 @@ checked before `start`.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from discreet.accounting.convert import share_of_delta
 from discreet.budget.memory import Budget, Hold
@@ -34,12 +37,11 @@ from discreet.errors import DiscreetError, InputError
 from discreet.noise import Bits
 from discreet.release.keys import RecordedPairs, fingerprint
 from discreet.release.result import Release
-from discreet.release.shown import shown
 from discreet.values import Cost, Outcome, number
 
 if TYPE_CHECKING:
     from discreet.query.planning import Plan
-    from discreet.query.query import Options
+    from discreet.query.query import Options, Query
 
 Step: TypeAlias = Literal["reserve", "queue", "engine", "noise", "encode", "settle"]
 """A step of `answer`, for tracing."""
@@ -173,6 +175,35 @@ def _read(
         outcome = plan.mechanism.release(head, bits)
     seen = None if key is None else fingerprint(head, plan.request, seed, key)
     return head.labels.take(arrow_array(outcome.positions)), outcome, seen
+
+
+def shown(query: Query, labels: pa.Table, outcome: Outcome) -> tuple[pa.Table, Outcome]:
+    """Return the items of *outcome* that the data owner lets be shown, in their order, at the same cost.
+
+    Noisy counts and released labels alone decide, never rows. With `Query.min_users`, an item is shown if the lower end
+    of its 95 % interval is at least that number, so if its noisy count is higher by 1.96 standard errors. Where rows
+    are counted, that number is multiplied by the most rows of one user. With `Query.patterns`, an item is shown if its
+    labels match; a missing label does.
+
+    Args:
+        labels: the items, in the order of *outcome*.
+    """
+    is_shown = np.ones(len(outcome.positions), dtype=bool)
+    if query.min_users is not None and query.request.items and outcome.low is not None:
+        is_shown &= outcome.low >= query.min_users * query.request.rows_per_group
+    for column, pattern in query.patterns:
+        is_shown &= matching(labels.column(column), pattern)
+    if is_shown.all():
+        return labels, outcome
+    return labels.take(np.flatnonzero(is_shown)), dataclasses.replace(outcome.take(is_shown), complete=False)
+
+
+def matching(labels: pa.ChunkedArray, pattern: str) -> NDArray[np.bool_]:
+    """Return whether the whole of each label matches a regular expression, in time linear in its length (RE2)."""
+    import pyarrow.compute as pc
+
+    matches = pc.match_substring_regex(labels.cast(pa.string()), rf"\A(?:{pattern})\z")
+    return matches.fill_null(fill_value=True).to_numpy().astype(bool)  # type: ignore[no-any-return]
 
 
 def _end(end: Callable[[Hold], None], hold: Hold) -> None:
