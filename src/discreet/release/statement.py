@@ -158,12 +158,11 @@ def split(
         statement = port.split(text, catalog)
     leaves = []
     for leaf in statement.leaves:
+        leaf, dataset = _resolved(leaf, catalog)  # noqa: PLW2901 - from here on with the catalog's spelling
         if leaf.release is not None:
-            leaves.append(_saved(leaf, catalog))
+            leaves.append(leaf)
             continue
-        name, dataset = catalog.find(leaf.dataset)
         check_ranked_by(leaf.ranked_by, dataset)
-        leaf = replace(leaf, dataset=name)  # noqa: PLW2901 - from here on with the catalog's spelling
         if leaf.complete:
             with _naming_query(leaf, statement):
                 _listed(leaf, catalog, labels, "quantiles are computed from all of them")
@@ -331,18 +330,26 @@ def compute(planned: PlannedStatement, tables: Mapping[str, pa.Table], port: Row
     return port.compute(statement, tables)
 
 
-def _saved(leaf: Leaf, catalog: Catalog) -> Leaf:
-    """Return a query that a release answers; raise `NotFound` unless *catalog* has its dataset and columns."""
-    select = leaf.select
-    if select is not None:
-        with contextlib.suppress(InputError):
-            name, dataset = catalog.find(leaf.dataset)
-            columns = {column.casefold() for column in (dataset.user, *dataset.columns)}
+def _resolved(leaf: Leaf, catalog: Catalog) -> tuple[Leaf, Dataset]:
+    """Return a query that names its dataset as the catalog does, and the dataset.
+
+    Raises:
+        NotFound: there is no such dataset, or it lacks a column of a query that a release answers.
+    """
+    try:
+        name, dataset = catalog.find(leaf.dataset)
+        select = leaf.select
+        if leaf.release is not None and select is not None:
             named = {*select.items, *select.each, *(columns_of(select.where) if select.where else ())}
             named |= {select.measure.column} if select.measure.column else set()
-            if {column.casefold() for column in named} <= columns:
-                return replace(leaf, dataset=name)
-    raise NotFound("a saved table reads data that do not exist, or were not granted")
+            columns = {column.casefold() for column in (dataset.user, *dataset.columns)}
+            if not {column.casefold() for column in named} <= columns:
+                raise NotFound  # noqa: TRY301 - as if there were no such dataset
+    except NotFound:
+        if leaf.release is None:
+            raise
+        raise NotFound("a saved table reads data that do not exist, or were not granted") from None
+    return replace(leaf, dataset=name), dataset
 
 
 def _listed(leaf: Leaf, catalog: Catalog, labels: Labels, hint: str) -> pa.Table:
