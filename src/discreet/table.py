@@ -330,7 +330,8 @@ class Table:
         Raises:
             InputError: an argument is out of range, or does not fit the table.
         """
-        from discreet.release.running import RunningStream, declare
+        from discreet.release.declaration import declare
+        from discreet.release.running import RunningStream
 
         columns = self._engine.columns()
         options: RowOptions = {
@@ -342,7 +343,7 @@ class Table:
         declaration = declare(
             self._engine.name, query, columns, column=column, each=each, first=first, periods=periods, pilot=pilot
         )
-        return RunningStream(declaration, self._engine, self._queue, secret, Path(answers), clock)
+        return RunningStream(declaration, self._engine, self._queue, secret, clock, Path(answers))
 
     def plan(
         self,

@@ -46,7 +46,8 @@ from discreet.release.postprocess import ComputedRows, check_outer, compute_oute
 from discreet.values import Cost
 
 if TYPE_CHECKING:
-    from discreet.release.running import RunningCounter, RunningDeclaration, RunningStream
+    from discreet.release.declaration import RunningDeclaration
+    from discreet.release.running import RunningCounter, RunningStream
 
 
 def connect(catalog: str | Path | Catalog) -> Warehouse:
@@ -230,7 +231,7 @@ class Warehouse:
         declared, declaration, engine, queue = self._running(name)
         if declared.answers is None:
             raise InputError(f"a service refreshes the stream {name!r} and keeps its answers, so it has no file")
-        return RunningStream(declaration, engine, queue, key, Path(declared.answers), self._clock)
+        return RunningStream(declaration, engine, queue, key, self._clock, Path(declared.answers))
 
     def running_counter(self, name: str, key: bytes | None = None) -> RunningCounter:
         """Return what computes the answers of a stream that the catalog declares, for a service that keeps them.
@@ -243,7 +244,7 @@ class Warehouse:
         return RunningCounter(declaration, engine, queue, key, self._clock)
 
     def _running(self, name: str) -> tuple[RunningTable, RunningDeclaration, Engine, RequestQueue]:
-        from discreet.release.running import declare
+        from discreet.release.declaration import declare
 
         streams = self.catalog.streams
         if name not in streams:

@@ -15,7 +15,7 @@ from scipy.stats import chisquare, norm
 from discreet.accounting.gaussian import delta_gaussian
 from discreet.errors import InputError, InvariantViolated
 from discreet.head_request import MAX_RUNNING_GROUPS, MAX_RUNNING_PERIODS
-from discreet.mechanisms.running import RunningCounts
+from discreet.mechanisms.running import RunningCounts, price
 from discreet.noise import CorrelatedGaussians
 from discreet.noise.correlated import squared_sums
 from discreet.values import Cost, ExactHead
@@ -31,7 +31,7 @@ OWN = ((1, 1), (0, 1))
 
 def small(sigma, tail):
     """Return a stream of two days and one item of a user, whose quantile has the tail *tail*."""
-    stream = RunningCounts.of(2, 1, 1.0, Fraction(1, 10**3))
+    stream = RunningCounts.within(2, 1, *price(2, 1.0, Fraction(1, 10**3)))
     quantile = Fraction(math.ceil(norm.isf(tail) * 1024), 1024)
     return dataclasses.replace(stream, variance=Fraction(sigma) ** 2, quantile=quantile)
 
@@ -191,7 +191,7 @@ def test_what_is_released_has_that_law(counts):
 def test_the_parameters_spend_what_was_declared_and_not_more(periods, groups, epsilon, delta):
     """The squared shift of C items, the curve and C T tests with rounded noise, each within a hundredth."""
     delta = Fraction(delta)
-    stream = RunningCounts.of(periods, groups, epsilon, delta)
+    stream = RunningCounts.within(periods, groups, *price(periods, epsilon, delta))
     gamma = squared_sums(periods)
     mu = math.sqrt(2 * stream.rho)
     assert 0.99 * mu**2 < groups * gamma[-1] / float(stream.variance) <= mu**2
@@ -248,7 +248,7 @@ def test_what_is_out_of_range_is_refused():
     """Periods, items of a user, days outside the stream, and noise of another scale."""
     for periods, groups in ((0, 1), (MAX_RUNNING_PERIODS + 1, 1), (2, 0), (2, MAX_RUNNING_GROUPS + 1)):
         with pytest.raises(InputError, match="from 1 to"):
-            RunningCounts.of(periods, groups, 1.0, Fraction(1, 10**8))
+            RunningCounts.within(periods, groups, *price(periods, 1.0, Fraction(1, 10**8)))
     stream = small(2, 0.01)
     head = ExactHead(np.array([50]), 1)
     for day, variance in ((0, stream.variance), (3, stream.variance), (1, stream.variance + 1)):

@@ -19,7 +19,7 @@ from discreet.budget import Budget
 from discreet.engines.duckdb import DuckDBEngine
 from discreet.errors import BudgetExceeded, InputError
 from discreet.head_request import And, Arrivals, Comparison, Constant, Derived, HeadRequest, Kind
-from discreet.mechanisms.running import RunningCounts
+from discreet.mechanisms.running import RunningCounts, price
 from discreet.noise.correlated import factors, squared_sums
 
 pytestmark = pytest.mark.usefixtures("fixed_ids")
@@ -164,7 +164,7 @@ def test_one_charge_when_the_stream_begins(tmp_path):
     assert not list(tmp_path.iterdir())
     assert small.spent.rho == small.held.rho == 0
     cost = stream.begin(budget)
-    assert budget.spent == cost == RunningCounts.of(28, 2, 4.0, cost.delta * 2).worst_cost()
+    assert budget.spent == cost == RunningCounts.within(28, 2, *price(28, 4.0, cost.delta * 2)).worst_cost()
     stream.refresh()
     stream.show()
     with pytest.raises(InputError, match="has begun already"):

@@ -37,7 +37,9 @@ def plan(catalog: str, name: str) -> None:
     counted = f"the first {mechanism.groups_per_user:,} items of each user"
     if isinstance(mechanism, CorrectedCounts):
         chosen = ", unless the pilot chooses others" if declared.pilot is not None else ""
-        counted = f"{mechanism.bounds} of each user{chosen}; counts are corrected for others"
+        unlisted = f"the first {mechanism.listing.groups_per_user:,} items that are not listed"
+        listed = f"{mechanism.groups_per_user:,} listed of each user{chosen}"
+        counted = f"{unlisted}, and {listed}; counts are corrected for others"
     lines = {
         "periods": f"{last:,} by {declared.each}, {declared.name(1)} to {declared.name(last)}",
         "guarantee": f"epsilon = {declared.epsilon:g}, delta = {float(declared.delta):g}, for all periods together",

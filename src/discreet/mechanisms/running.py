@@ -52,22 +52,16 @@ class RunningCounts:
     name: ClassVar[str] = "running"
 
     @classmethod
-    def of(cls, periods: int, groups_per_user: int, epsilon: float, delta: Fraction) -> Self:
-        """Return the stream that is (*epsilon*, *delta*)-differentially private; half of *delta* is beta.
+    def within(cls, periods: int, groups_per_user: int, square: Fraction, mass: Fraction) -> Self:
+        """Return the stream whose mu^2 is *square* and whose beta is *mass*.
 
         Raises:
-            InputError: a number is out of range.
+            InputError: *groups_per_user* is out of range.
         """
         if not 1 <= groups_per_user <= MAX_RUNNING_GROUPS:
             raise InputError(
                 f"groups_per_user is from 1 to {MAX_RUNNING_GROUPS:,} for running counts, not {groups_per_user:,}"
             )
-        square, mass = _price(periods, epsilon, delta)
-        return cls.within(periods, groups_per_user, square, mass)
-
-    @classmethod
-    def within(cls, periods: int, groups_per_user: int, square: Fraction, mass: Fraction) -> Self:
-        """Return the stream whose mu^2 is *square* and whose beta is *mass*."""
         variance = groups_per_user * Fraction(squared_sums(periods)[-1]) / square
         quantile = normal_quantile(float_below(mass / (groups_per_user * periods)))
         numbers = _rounded_up(variance), _rounded_up(Fraction(quantile)), square / 2, mass
@@ -179,24 +173,14 @@ class CorrectedCounts:
     name: ClassVar[str] = "running"
 
     @classmethod
-    def of(cls, periods: int, epsilon: float, delta: Fraction, *, has_pilot: bool) -> Self:
-        """Return the stream that is (*epsilon*, *delta*)-differentially private, with 10 items in each level.
-
-        Raises:
-            InputError: a number is out of range.
-        """
-        square, mass = _price(periods, epsilon, delta)
-        return cls.within(periods, square, mass, has_pilot=has_pilot)
-
-    @classmethod
     def within(
         cls, periods: int, square: Fraction, mass: Fraction, *, has_pilot: bool, pilot: Sequence[int] = ()
     ) -> Self:
-        """Return the stream whose mu^2 is *square*, with bounds that the pilot decides.
+        """Return the stream whose mu^2 is *square* and whose beta is *mass*, with bounds that the pilot decides.
 
         Args:
             has_pilot: True if there is a pilot, which is paid even if its numbers are not known yet.
-            pilot: the noisy numbers of users by `PILOT_PLACES`.
+            pilot: the noisy numbers of users by `PILOT_PLACES`; without any, the bounds are 10 items in each level.
         """
         middle, most = (_quantile(pilot, share) for share in (Fraction(3, 4), Fraction(9, 10)))
         rest = square * (1 - _PLACES - (_PILOT if has_pilot else 0))
@@ -237,15 +221,6 @@ class CorrectedCounts:
     def groups_per_user(self) -> int:
         """The most items that a user counts for."""
         return self.published.groups_per_user
-
-    @property
-    def bounds(self) -> str:
-        """The bounds on a user, for people."""
-        if self.counting is None:
-            return f"the first {self.groups_per_user:,} items"
-        return (
-            f"the first {self.listing.groups_per_user:,} items that are not listed, and {self.groups_per_user:,} listed"
-        )
 
     @property
     def places(self) -> tuple[int, ...]:
@@ -334,8 +309,12 @@ def _quantile(pilot: Sequence[int], share: Fraction) -> int:
     return PILOT_PLACES[int(np.flatnonzero(sums >= share * int(sums[-1]))[0])]
 
 
-def _price(periods: int, epsilon: float, delta: Fraction) -> tuple[Fraction, Fraction]:
-    """Return mu^2 and beta of a stream."""
+def price(periods: int, epsilon: float, delta: Fraction) -> tuple[Fraction, Fraction]:
+    """Return mu^2 and beta of a stream that is (*epsilon*, *delta*)-differentially private: half of *delta* is beta.
+
+    Raises:
+        InputError: a number is out of range.
+    """
     if not 1 <= periods <= MAX_RUNNING_PERIODS:
         raise InputError(f"a stream has from 1 to {MAX_RUNNING_PERIODS:,} periods, not {periods:,}")
     mass = delta / 2

@@ -13,26 +13,26 @@ import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from discreet.engines.base import arrow_array
-from discreet.head_request import MAX_RUNNING_GROUPS, Arrivals, HeadRequest
+from discreet.head_request import MAX_RUNNING_GROUPS, HeadRequest
 from discreet.mechanisms.running import PILOT_PLACES, CorrectedCounts, RunningCounts
 from discreet.noise import CorrelatedGaussians, encode
 from discreet.noise.bits import Encodable
+from discreet.release.declaration import RunningDeclaration
 from discreet.release.keys import derived_key, encodable
 from discreet.values import MAX_COUNT, ExactHead
-
-if TYPE_CHECKING:
-    from discreet.release.running import RunningDeclaration
 
 _SINCE = "since"
 _KEPT = "kept"
 _CORRECTED = "corrected"
+_MECHANISM = TypeAdapter(CorrectedCounts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +82,7 @@ class CorrectedState:
     def of_dict(cls, values: dict[str, Any]) -> CorrectedState:
         """Return the state of `to_dict`."""
         listing = pa.ipc.open_stream(base64.b64decode(values["listing"])).read_all()
-        numbers = values["mechanism"]
-        listed, counted = (part and level_of(part) for part in (numbers["listing"], numbers["counting"]))
-        variance, rho = (Fraction(numbers[name]) for name in ("places_variance", "rho"))
-        return cls(CorrectedCounts(listed, counted, variance, rho, tuple(numbers["pilot"])), listing)
+        return cls(_MECHANISM.validate_python(values["mechanism"]), listing)
 
     def std_errors(self, names: Sequence[bytes], period: AnsweredPeriod) -> NDArray[np.float64]:
         """Return the standard errors of the counts of listed items in an answered period."""
@@ -104,6 +101,7 @@ class CorrectedState:
 _OWN = [_SINCE, _KEPT, _CORRECTED]
 
 
+@dataclass(frozen=True, slots=True)
 class PeriodReader:
     """Reads a period of a stream, and adds noise.
 
@@ -121,21 +119,12 @@ class PeriodReader:
             in two levels.
     """
 
-    def __init__(
-        self,
-        declaration: RunningDeclaration,
-        answered: Sequence[AnsweredPeriod],
-        number: int,
-        read: Callable[[HeadRequest], ExactHead],
-        key: Callable[[str], bytes],
-    ) -> None:
-        self._declaration = declaration
-        self._answered = answered
-        self._number = number
-        self._read = read
-        self._key = key
-        self.digests: list[str] = []
-        self._period = declaration.request.derived[0].name
+    declaration: RunningDeclaration
+    answered: Sequence[AnsweredPeriod]
+    number: int
+    read: Callable[[HeadRequest], ExactHead]
+    key: Callable[[str], bytes]
+    digests: list[str] = field(default_factory=list, init=False)
 
     def begin(self, square: Fraction, mass: Fraction) -> CorrectedState:
         """Return the state before the first answer, with bounds that the pilot chooses, if there is one.
@@ -144,13 +133,13 @@ class PeriodReader:
             square: mu^2.
             mass: beta.
         """
-        declared = self._declaration
+        declared = self.declaration
         has_pilot = declared.pilot is not None
         pilot: list[int] = []
         if declared.pilot is not None:
-            arrivals = Arrivals(self._period, 1, reached=PILOT_PLACES, of=declared.request.items)
-            request = declared.arrived(declared.pilot, declared.periods, arrivals, MAX_RUNNING_GROUPS)
-            head = self._read(dataclasses.replace(request, items=()))
+            parts = {"reached": PILOT_PLACES, "of": declared.request.items}
+            request = declared.arrived(declared.pilot, declared.periods, MAX_RUNNING_GROUPS, 1, **parts)
+            head = self.read(dataclasses.replace(request, items=()))
             users = -np.diff(_reached(head, np.array([0])), append=0)
             digest = self._digest("digest", *users.tolist())
             noise = self._noise("pilot", CorrectedCounts.pilot_variance(square), [digest])
@@ -166,7 +155,7 @@ class PeriodReader:
             and the seal of the last period, as it is now.
         """
         mechanism = state.mechanism
-        number = self._number
+        number = self.number
         level = mechanism.counting
         if level is None:
             earlier = state.listing.drop_columns(_OWN) if state.listing.num_columns else None
@@ -180,7 +169,7 @@ class PeriodReader:
         places = [encode(place) for place in mechanism.places]
         noise = self._noise("places", mechanism.places_variance, self._digests_of(-1))
         reached = reached + noise.draw(places, number)
-        window = [period for period in self._answered if level and period.number <= number - mechanism.window]
+        window = [period for period in self.answered if level and period.number <= number - mechanism.window]
         share = mechanism.share(float(noisy.sum()), reached, (window[-1].kept, window[-1].reached) if window else None)
         past = (state.by_name(column) for column in (_CORRECTED, _KEPT))
         earlier = np.array([[counts.get(name, 0) for name in names] for counts in past], dtype=np.float64)
@@ -212,15 +201,14 @@ class PeriodReader:
         Returns:
             the labels, their names, their noisy counts, the users by place, and the seals of this period and the last.
         """
-        arrivals = self._arrivals(level.least, reached=reached)
-        head, counted = self._head(self._so_far(arrivals, level.groups_per_user, earlier))
+        head, counted = self._head(level.groups_per_user, earlier, level.least, reached=reached)
         seal, last_seal = (
             "" if counts is None else self._digest("seal", *_in_order(counted, counts, level.least))
             for counts in (head.counts, head.before)
         )
         head, names, listed = completed(head, counted, earlier)
         noise = self._noise(use, level.variance, self._digests_of(0))
-        outcome = level.release(head, listed, names, self._number, noise)
+        outcome = level.release(head, listed, names, self.number, noise)
         labels = head.labels.take(arrow_array(outcome.positions))
         noisy = np.zeros(0, dtype=np.int64) if outcome.counts is None else outcome.counts
         shown = [names[position] for position in outcome.positions]
@@ -232,27 +220,28 @@ class PeriodReader:
         """Return what `count_in_one_level` returns, with since when each item is listed after the names."""
         listing = state.mechanism.listing
         counting = state.mechanism.published
-        declared = self._declaration
-        number = self._number
+        declared = self.declaration
+        number = self.number
+        period = declared.request.derived[0].name
         listed = None
         if len(state.listing):
             periods = [declared.value(since) for since in state.listing.column(_SINCE).to_pylist()]
-            listed = state.listing.drop_columns(_OWN).append_column(self._period, pa.array(periods, declared.type))
-        arrivals = self._arrivals(listing.least, among="unlisted")
-        candidates, unlisted_names = self._head(self._so_far(arrivals, listing.groups_per_user, listed))
+            listed = state.listing.drop_columns(_OWN).append_column(period, pa.array(periods, declared.type))
+        bounds = listing.groups_per_user, listed, listing.least
+        candidates, unlisted_names = self._head(*bounds, among="unlisted")
         unlisted = np.zeros(len(candidates.counts), dtype=bool)
         noise = self._noise("listing", listing.variance, self._digests_of(0))
         new = listing.release(candidates, unlisted, unlisted_names, number, noise).positions
         added = candidates.labels.take(arrow_array(new))
-        added = added.append_column(self._period, pa.array([declared.value(number)] * len(new), declared.type))
+        added = added.append_column(period, pa.array([declared.value(number)] * len(new), declared.type))
         listed = added if listed is None else pa.concat_tables([listed, added.cast(listed.schema)])
-        labels = listed.drop_columns(self._period)
+        labels = listed.drop_columns(period)
         none = np.zeros(0, dtype=np.int64)
         head = ExactHead(none, MAX_COUNT, labels, before=none)  # without a list, all items would compete
         counted: list[bytes] = []
         if len(listed):
-            arrivals = self._arrivals(1, among="listed", reached=state.mechanism.places)
-            head, counted = self._head(self._so_far(arrivals, counting.groups_per_user, listed))
+            places = state.mechanism.places
+            head, counted = self._head(counting.groups_per_user, listed, 1, among="listed", reached=places)
         names = label_names(labels)
         counts = dict(zip(counted, head.counts.tolist(), strict=True))
         noisy = np.array([counts.get(name, 0) for name in names], dtype=np.int64)
@@ -271,17 +260,23 @@ class PeriodReader:
             last_seal = self._digest("seal", *sealed)
         return labels, names, since, noisy, _reached(head, np.arange(len(head.counts))), (seal, last_seal)
 
-    def _head(self, request: HeadRequest) -> tuple[ExactHead, list[bytes]]:
-        """Return a head and the names of its items; add the digest of all heads so far to `digests`."""
-        head = self._read(request)
+    def _head(self, groups: int, listed: pa.Table | None, least: int, **parts: Any) -> tuple[ExactHead, list[bytes]]:
+        """Return a head so far and the names of its items; add the digest of all heads so far to `digests`.
+
+        Args are those of `RunningDeclaration.arrived`, and the listed items.
+        """
+        before = self.declaration.name(self.answered[-1].number) if self.answered else None
+        first = self.declaration.first
+        request = self.declaration.arrived(first, self.number, groups, least, before=before, **parts)
+        head = self.read(dataclasses.replace(request, domain=listed if listed is None or len(listed) else None))
         names = label_names(head.labels)
         numbers = head.counts[:, None] if head.reached is None else np.column_stack([head.counts, head.reached])
-        earlier = self.digests or (self._answered[-1].digests if self._answered else [""])
+        earlier = self.digests or (self.answered[-1].digests if self.answered else [""])
         self.digests.append(self._digest("digest", earlier[-1], *_in_order(names, numbers)))
         return head, names
 
     def _digest(self, use: str, *read: Encodable) -> str:
-        return derived_key(self._key(use), read).hex()
+        return derived_key(self.key(use), read).hex()
 
     def _digests_of(self, level: int) -> list[str]:
         """Return the digest on which the noise of each period so far depends: of a missed one, that of the next answer.
@@ -290,20 +285,12 @@ class PeriodReader:
             level: the place in `digests`: 0 for the first head of a period, -1 for the last.
         """
         digests: list[str] = []
-        for period in [*self._answered, AnsweredPeriod(self._number, "", self.digests)]:
+        for period in [*self.answered, AnsweredPeriod(self.number, "", self.digests)]:
             digests += [period.digests[level]] * (period.number - len(digests))
         return digests
 
     def _noise(self, use: str, variance: Fraction, digests: list[str]) -> CorrelatedGaussians:
-        return CorrelatedGaussians(self._key("noise"), (use, variance), variance, digests)
-
-    def _arrivals(self, least: int, **parts: Any) -> Arrivals:
-        before = self._declaration.name(self._answered[-1].number) if self._answered else None
-        return Arrivals(self._period, least, before, **parts)
-
-    def _so_far(self, arrivals: Arrivals, groups: int, listed: pa.Table | None) -> HeadRequest:
-        request = self._declaration.arrived(self._declaration.first, self._number, arrivals, groups)
-        return dataclasses.replace(request, domain=listed if listed is None or len(listed) else None)
+        return CorrelatedGaussians(self.key("noise"), (use, variance), variance, digests)
 
 
 def completed(
@@ -348,10 +335,3 @@ def _reached(head: ExactHead, rows: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the numbers of users by place, of some rows of a head together."""
     none = np.zeros((len(head.counts), 1), dtype=np.int64)
     return np.asarray((none if head.reached is None else head.reached)[rows].sum(axis=0), dtype=np.int64)
-
-
-def level_of(values: dict[str, Any]) -> RunningCounts:
-    """Return a level from JSON values, whose numbers are texts of fractions."""
-    variance, quantile, rho, mass = (Fraction(values[name]) for name in ("variance", "quantile", "rho", "mass"))
-    bounds = values["periods"], values["groups_per_user"]
-    return RunningCounts(*bounds, variance, quantile, rho, mass, values.get("parts", 1))

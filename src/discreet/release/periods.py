@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from discreet.head_request import And, Comparison, Kind, Period, Predicate
+from discreet.head_request import PERIOD_HOURS, And, Comparison, Kind, Period, Predicate
 
 DAY = timedelta(days=1)
-_LENGTHS = {"hour": timedelta(hours=1), "day": DAY, "week": 7 * DAY}
+LENGTHS = {each: timedelta(hours=hours) for each, hours in PERIOD_HOURS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +90,8 @@ def plus(time: datetime, length: timedelta) -> datetime:
 
 
 def _end_of(time: datetime, period: Period) -> datetime:
-    if period in _LENGTHS:
-        return plus(time, _LENGTHS[period])
+    if period in LENGTHS:
+        return plus(time, LENGTHS[period])
     months = time.month + {"month": 1, "quarter": 3, "year": 12}[period] - 1
     year = time.year + months // 12
     return datetime.max if year > datetime.max.year else time.replace(year=year, month=months % 12 + 1)

@@ -13,7 +13,7 @@ import datetime
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -22,241 +22,34 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import TypeAdapter
 
 from discreet.accounting.convert import Guarantee
 from discreet.budget.memory import Budget
 from discreet.engines.base import Engine, RequestQueue, arrow_array, check_arrivals
 from discreet.errors import InputError, file_error
-from discreet.head_request import (
-    PERIOD_HOURS,
-    And,
-    Arrivals,
-    Comparison,
-    Constant,
-    Derived,
-    HeadRequest,
-    Kind,
-    RunningPeriod,
-)
+from discreet.head_request import HeadRequest
 from discreet.mechanisms.base import INTERVAL
 from discreet.mechanisms.running import CorrectedCounts, RunningCounts
 from discreet.noise.bits import MIN_SECRET_BYTES
-from discreet.query.planning import bind, check_price
-from discreet.query.predicates import find_column
 from discreet.query.query import Query, QueryOptions
-from discreet.query.sql import condition
-from discreet.release.corrected import AnsweredPeriod, CorrectedState, PeriodReader, label_names, level_of
+from discreet.release.corrected import AnsweredPeriod, CorrectedState, PeriodReader, label_names
+from discreet.release.declaration import GRACE, RunningDeclaration
 from discreet.release.files import write_durably
 from discreet.release.keys import derived_key
 from discreet.release.result import Release
-from discreet.values import MAX_COUNT, Cost, ExactHead, float_above, whole
+from discreet.values import Cost, ExactHead, float_above
 
 if sys.platform != "win32":
     import fcntl
 
 FORMAT = "discreet-running-1"
-GRACE = datetime.timedelta(hours=1)
-"""How long after its end a period is complete: transactions that load its rows may be open until then."""
-
-_LENGTHS = {each: datetime.timedelta(hours=hours) for each, hours in PERIOD_HOURS.items()}
 _STATE = b"discreet-running"
 _USERS = "users"
+_LEVEL = TypeAdapter(RunningCounts)
 
 
-@dataclass(frozen=True, slots=True)
-class RunningDeclaration:
-    """What is counted, in which periods, and at what price; fixed before the first period.
-
-    Args:
-        request: the user, the items, the filter, groups_per_user, and one derived column, the period of arrival.
-        kinds: the kinds of the item columns.
-        first: the start of the first period.
-        periods: the number of periods, from 1 to 3,653.
-        epsilon: of the whole stream.
-        delta: of the whole stream.
-        pilot: the start of as many earlier periods, from which the bounds on users are chosen; None for none.
-
-    Raises:
-        InputError: *first* or *pilot* is not the start of a period, or the pilot does not end before *first*.
-    """
-
-    table: str
-    request: HeadRequest
-    kinds: tuple[Kind, ...]
-    first: datetime.datetime
-    periods: int
-    epsilon: float
-    delta: Fraction
-    pilot: datetime.datetime | None = None
-
-    def __post_init__(self) -> None:
-        self._check_start(self.first, "first period")
-        if self.pilot is None:
-            return
-        if self.request.groups_per_user is not None:
-            raise InputError("the bound on a user comes from groups_per_user or from a pilot; leave one of them out")
-        self._check_start(self.pilot, "pilot")
-        if self.pilot + self.periods * _LENGTHS[self.each] > self.first:
-            raise InputError(
-                f"a pilot has as many periods as the stream, and they end before {self.name(1)}: it begins at "
-                f"{self.first - self.periods * _LENGTHS[self.each]} at the latest"
-            )
-
-    def _check_start(self, moment: datetime.datetime, what: str) -> None:
-        if (moment - datetime.datetime.min) % _LENGTHS[self.each]:  # the least datetime is the start of a Monday
-            start = {"hour": "the start of an hour", "day": "the start of a day", "week": "a Monday"}[self.each]
-            raise InputError(f"the {what} of a stream by {self.each} is {start}, not {moment}")
-
-    @property
-    def each(self) -> str:
-        """The length of a period: hour, day or week."""
-        return str(self.request.derived[0].each)
-
-    @property
-    def type(self) -> pa.DataType:
-        """The Arrow type of the starts of periods."""
-        return pa.timestamp("us") if self.each == "hour" else pa.date32()
-
-    def mechanism(self) -> RunningCounts | CorrectedCounts:
-        """Return the mechanism with the least noise; the same numbers are read from the file ever after.
-
-        If there is a pilot, it decides the bounds on users; until then they are those of a stream without one.
-        """
-        groups = self.request.groups_per_user
-        if groups is None:
-            return CorrectedCounts.of(self.periods, self.epsilon, self.delta, has_pilot=self.pilot is not None)
-        return RunningCounts.of(self.periods, groups, self.epsilon, self.delta)
-
-    def arrived(self, first: datetime.datetime, periods: int, arrivals: Arrivals, groups: int) -> HeadRequest:
-        """Return the request for the rows of some periods from *first* on.
-
-        Args:
-            groups: the number of places of a user.
-        """
-        period = self.request.derived[0]
-        starts = first, first + (periods - 1) * _LENGTHS[self.each]
-        texts = (str(start if self.each == "hour" else start.date()) for start in starts)
-        since, until = (Constant(period.kind, text) for text in texts)
-        within = Comparison(period.name, ">=", since), Comparison(period.name, "<=", until)
-        where = And((*within, *(() if self.request.where is None else (self.request.where,))))
-        return dataclasses.replace(
-            self.request, limit=MAX_COUNT, where=where, groups_per_user=groups, arrivals=arrivals
-        )
-
-    def start(self, number: int) -> datetime.datetime:
-        """Return the start of period *number*, from 1 on."""
-        return self.first + (number - 1) * _LENGTHS[self.each]
-
-    def name(self, number: int) -> str:
-        """Return period *number* as ISO 8601 text, which is also its constant in a filter."""
-        return str(self.value(number))
-
-    def value(self, number: int) -> datetime.date:
-        """Return the start of period *number* as a value of a label."""
-        return self.start(number) if self.each == "hour" else self.start(number).date()
-
-    def number(self, period: str) -> int:
-        """Return the number of a period, named by its start or a moment in it.
-
-        Raises:
-            InputError: it is not a moment, or not in the stream.
-        """
-        number = (moment(period, "the period") - self.first) // _LENGTHS[self.each] + 1
-        if not 1 <= number <= self.periods:
-            raise InputError(
-                f"the stream was declared for the periods {self.name(1)} to {self.name(self.periods)}, and {period} is "
-                "not in them; a longer one is another stream, with its own price"
-            )
-        return number
-
-    def complete(self, now: datetime.datetime) -> int:
-        """Return the number of the last period that is complete at *now* in UTC; 0 if none is."""
-        ended = (now - GRACE - self.first) // _LENGTHS[self.each]
-        return max(min(ended, self.periods), 0)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON values, equal only for equal declarations."""
-        request = self.request
-        chosen = {"pilot": None if self.pilot is None else str(self.pilot)}
-        return ({} if request.groups_per_user is not None else chosen) | {
-            "table": self.table,
-            "user": request.user,
-            "items": list(request.items),
-            "kinds": [kind.value for kind in self.kinds],
-            "where": None if request.where is None else condition(request.where),
-            "groups_per_user": request.groups_per_user,
-            "column": request.derived[0].column,
-            "each": self.each,
-            "first": self.name(1),
-            "periods": self.periods,
-            "epsilon": str(Fraction(self.epsilon)),
-            "delta": str(self.delta),
-        }
-
-
-def declare(
-    table: str,
-    query: Query,
-    columns: Mapping[str, Kind],
-    *,
-    column: str,
-    each: RunningPeriod,
-    first: str,
-    periods: int,
-    pilot: str | None = None,
-) -> RunningDeclaration:
-    """Return the declaration of a stream.
-
-    Args:
-        query: the user, the items, the filter, groups_per_user, epsilon and delta.
-        column: the column of the time at which a row arrived.
-        each: hour, day or week.
-        first: the start of the first period.
-        periods: the number of periods.
-        pilot: the start of earlier periods, from which the bounds on users are chosen; None for none.
-
-    Raises:
-        InputError: one of them is out of range, or does not fit the table.
-    """
-    if each not in _LENGTHS:
-        raise InputError(f"the periods of a stream are {', '.join(_LENGTHS)}, not {each!r}")
-    if not query.request.items:
-        raise InputError("running counts need at least one item column")
-    check_price(query.options.epsilon, query.options.delta, force=None)
-    named = find_column(column, columns, "column of arrival")
-    period = Derived(f"{named}:{each}", named, each)
-    wrong = period.type_error(columns[named])
-    if wrong is not None:
-        raise InputError(wrong)
-    request = bind(query, columns).request
-    request = dataclasses.replace(request, derived=(*request.derived, period))
-    return RunningDeclaration(
-        table,
-        request,
-        tuple(columns[item] for item in request.items),
-        moment(str(first), "the first period"),
-        whole(periods, "the number of periods"),
-        query.options.epsilon,
-        query.options.delta,
-        None if pilot is None else moment(str(pilot), "the pilot"),
-    )
-
-
-def moment(text: str, what: str) -> datetime.datetime:
-    """Return ISO 8601 text as a moment in UTC, without a zone.
-
-    Raises:
-        InputError: it is something else.
-    """
-    try:
-        named = datetime.datetime.fromisoformat(text)
-        return named if named.tzinfo is None else named.astimezone(datetime.UTC).replace(tzinfo=None)
-    except (TypeError, ValueError):
-        raise InputError(
-            f"{what} is a date such as 2026-12-01, or an hour such as 2026-12-01 05:00, not {text!r}"
-        ) from None
-
-
+@dataclass(frozen=True, repr=False)
 class RunningCounter:
     """Computes the answers of a stream, period after period; what was answered so far is kept by its callers.
 
@@ -266,19 +59,11 @@ class RunningCounter:
         clock: returns the time in UTC, with its zone.
     """
 
-    def __init__(
-        self,
-        declaration: RunningDeclaration,
-        engine: Engine,
-        queue: RequestQueue,
-        key: bytes | None,
-        clock: Callable[[], datetime.datetime],
-    ) -> None:
-        self.declaration = declaration
-        self._engine = engine
-        self._queue = queue
-        self._key = key
-        self._clock = clock
+    declaration: RunningDeclaration
+    engine: Engine
+    queue: RequestQueue
+    key: bytes | None
+    clock: Callable[[], datetime.datetime]
 
     def due(self, period: str | None = None) -> int:
         """Return the number of a period that is complete, by default the last one.
@@ -287,7 +72,7 @@ class RunningCounter:
             InputError: it is not complete, or not in the stream.
         """
         declared = self.declaration
-        complete = declared.complete(self._clock().astimezone(datetime.UTC).replace(tzinfo=None))
+        complete = declared.complete(self.clock().astimezone(datetime.UTC).replace(tzinfo=None))
         number = max(complete, 1) if period is None else declared.number(period)
         if number > complete:
             end = declared.start(number + 1) + GRACE
@@ -302,8 +87,8 @@ class RunningCounter:
         """
         mechanism = self.declaration.mechanism()
         self._derived("key", "")  # raises without a key
-        check_arrivals(self._engine)
-        self._engine.check(self._request(mechanism, self.declaration.periods))
+        check_arrivals(self.engine)
+        self.engine.check(self._request(mechanism, self.declaration.periods))
         fixed = {"id": os.urandom(16).hex()} | self.declaration.to_dict()
         numbers = ("variance", "quantile", "rho", "mass") if isinstance(mechanism, RunningCounts) else ("rho", "mass")
         fixed |= {name: str(getattr(mechanism, name)) for name in numbers}
@@ -347,15 +132,14 @@ class RunningCounter:
         return RunningState(state.declared, [*state.answered, period], rows, corrected)
 
     def _head(self, state: RunningState, request: HeadRequest) -> ExactHead:
-        with self._queue.slot():
-            self._engine.check(request)
-            return self._engine.head(request, seed=self._derived("order", state.declared))
+        with self.queue.slot():
+            self.engine.check(request)
+            return self.engine.head(request, seed=self._derived("order", state.declared))
 
     def _request(self, mechanism: RunningCounts | CorrectedCounts, number: int) -> HeadRequest:
         """Return the request for the users so far in period *number*."""
         declared = self.declaration
-        arrivals = Arrivals(declared.request.derived[0].name, mechanism.least)
-        return declared.arrived(declared.first, number, arrivals, mechanism.groups_per_user)
+        return declared.arrived(declared.first, number, mechanism.groups_per_user, mechanism.least)
 
     def release(self, state: RunningState, number: int) -> Release:
         """Return the release of an answered period."""
@@ -391,9 +175,9 @@ class RunningCounter:
         Raises:
             InputError: there is no key, or it is short.
         """
-        if self._key is None or len(self._key) < MIN_SECRET_BYTES:
+        if self.key is None or len(self.key) < MIN_SECRET_BYTES:
             raise InputError(f"the key of running counts has at least {MIN_SECRET_BYTES} bytes")
-        return derived_key(self._key, (FORMAT, use, declared))
+        return derived_key(self.key, (FORMAT, use, declared))
 
     def rows(self, number: int, labels: pa.Table, counts: Any) -> pa.Table:  # noqa: ANN401 - int64 counts
         """Return the rows of a state for the answer of a period."""
@@ -457,13 +241,14 @@ class RunningCounter:
                     f"the stream of {name} was declared with {field} = {before!r}, not {value!r}; "
                     "another declaration is another stream, with its own name and price"
                 )
-        if self._key is not None and state["key"] != self._derived("key", state["declared"]).hex():
+        if self.key is not None and state["key"] != self._derived("key", state["declared"]).hex():
             raise InputError(f"the stream of {name} has another key; with a new one it would show its counts")
         corrected = None if state["corrected"] is None else CorrectedState.of_dict(state["corrected"])
         answered = [AnsweredPeriod(*period) for period in state["answered"]]
         return RunningState(state["declared"], answered, rows, corrected)
 
 
+@dataclass(frozen=True, repr=False)
 class RunningStream(RunningCounter):
     """Running counts of a table, kept in a file; made by `discreet.Table.running` and `discreet.Warehouse.running`.
 
@@ -472,22 +257,12 @@ class RunningStream(RunningCounter):
             `RunningCounter`.
     """
 
-    def __init__(
-        self,
-        declaration: RunningDeclaration,
-        engine: Engine,
-        queue: RequestQueue,
-        key: bytes | None,
-        answers: Path,
-        clock: Callable[[], datetime.datetime],
-    ) -> None:
-        super().__init__(declaration, engine, queue, key, clock)
-        self._path = answers
+    answers: Path
 
     @property
     def has_begun(self) -> bool:
         """True if there is a file of answers."""
-        return self._path.exists()
+        return self.answers.exists()
 
     def begin(self, budget: Budget | None = None) -> Cost:
         """Begin the stream: charge its whole price to *budget*, and write its file. No row is read.
@@ -499,8 +274,8 @@ class RunningStream(RunningCounter):
         state, cost = self.begin_state()
         port = Budget.of_cost(cost) if budget is None else budget
         with self._locked():
-            if self._path.exists():
-                raise InputError(f"the stream of {self._path.name} has begun already; refresh it")
+            if self.answers.exists():
+                raise InputError(f"the stream of {self.answers.name} has begun already; refresh it")
             hold = port.reserve(cost)
             try:
                 self._write(state)
@@ -572,30 +347,30 @@ class RunningStream(RunningCounter):
             InputError: there is none, or it is another stream's.
         """
         try:
-            table = pq.read_table(self._path)
+            table = pq.read_table(self.answers)
         except FileNotFoundError:
             raise InputError(
-                f"there are no answers in {self._path.name}: begin the stream; if they were lost, it has ended, and "
+                f"there are no answers in {self.answers.name}: begin the stream; if they were lost, it has ended, and "
                 "another one has its own price"
             ) from None
         except OSError as error:
-            raise file_error(self._path, "read", error) from None
+            raise file_error(self.answers, "read", error) from None
         except pa.ArrowException:
             table = pa.table({})
         text = (table.schema.metadata or {}).get(_STATE, b"").decode()
-        return self.state_of(text, table.replace_schema_metadata(None), self._path.name)
+        return self.state_of(text, table.replace_schema_metadata(None), self.answers.name)
 
     def _write(self, state: RunningState) -> None:
         table = state.rows.replace_schema_metadata({_STATE: self.text_of(state)})
-        write_durably(self._path, lambda path: pq.write_table(table, path))
+        write_durably(self.answers, lambda path: pq.write_table(table, path))
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         """Hold a lock of the folder, so that no two processes answer at once."""
         try:
-            folder = os.open(self._path.resolve().parent, os.O_RDONLY)
+            folder = os.open(self.answers.resolve().parent, os.O_RDONLY)
         except OSError as error:
-            raise file_error(self._path, "written", error) from None
+            raise file_error(self.answers, "written", error) from None
         try:
             if sys.platform != "win32":  # which locks no folders
                 fcntl.flock(folder, fcntl.LOCK_EX)
@@ -631,7 +406,7 @@ class RunningState:
             square = 2 * Fraction(values["rho"])
             mass = Fraction(values["mass"])
             return CorrectedCounts.within(values["periods"], square, mass, has_pilot=values["pilot"] is not None)
-        return level_of(values)
+        return _LEVEL.validate_python(values)
 
     @property
     def numbers(self) -> list[int]:

@@ -13,7 +13,7 @@ import pytest
 from discreet.budget.model import Account, Calendar, Forever, Sliding
 from discreet.errors import EngineError
 from discreet.release.keys import DerivedKeys
-from discreet.service.answering.running import MAX_TRIES, RECORD, STREAM, Streams
+from discreet.service.answering.running import MAX_TRIES, STREAM, Streams, stored_stream
 from discreet.values import Cost
 from tests.service.browser import Browser
 from tests.service.deployment import ACT, CATALOG, DELTA, put_grant, put_key
@@ -94,8 +94,7 @@ def refresh(service):
 
 def record(service):
     """Return the record of the stream, or None."""
-    text = service.store.record(RECORD, "by_article")
-    return None if text is None else STREAM.validate_json(text)
+    return stored_stream(service.store, "by_article")
 
 
 def streams_of(service, failures=None):
@@ -296,7 +295,7 @@ def test_a_day_waits_for_the_data_of_its_schedule(services):
     assert len(record(service).releases) == 1
 
 
-def test_two_processes_answer_a_period_once_and_in_order(service):
+def test_two_processes_answer_a_period_once_and_in_order(service, monkeypatch):
     """The record is replaced only as it was read: an older process publishes nothing after a newer one."""
     refresh(service)
     load(service, 3)
@@ -307,7 +306,7 @@ def test_two_processes_answer_a_period_once_and_in_order(service):
     streams_of(service).refresh()
     answers = record(service)
     assert len(answers.releases) == 3
-    late._stream = lambda _: stale
+    monkeypatch.setattr("discreet.service.answering.running.stored_stream", lambda *_: stale)
     late.refresh()  # day 2 is there; day 3 too
     assert record(service) == answers
     load(service, 4)
@@ -317,6 +316,7 @@ def test_two_processes_answer_a_period_once_and_in_order(service):
     late.refresh()  # day 4 from the list of day 1
     assert "at the same time" in str(failures[-1])
     assert record(service) == answers
+    monkeypatch.undo()
     streams_of(service).refresh()
     assert len(record(service).releases) == 4
 

@@ -35,8 +35,9 @@ from discreet.query.predicates import columns_of
 from discreet.query.query import DatasetQuery, Select
 from discreet.query.saved import SavedPart, SavedTable
 from discreet.query.statement import split_statement
+from discreet.release.declaration import GRACE
 from discreet.release.postprocess import arrow_types
-from discreet.release.running import GRACE, RunningCounter, RunningState
+from discreet.release.running import RunningCounter, RunningState
 from discreet.values import Cost
 from discreet.warehouse import Warehouse
 from discreet.wire.administration import PaidStream
@@ -129,6 +130,12 @@ STREAM: TypeAdapter[StoredStream] = TypeAdapter(StoredStream)
 def stored_streams(store: BudgetStore) -> dict[str, StoredStream]:
     """Return all streams that have begun, by name."""
     return {name: STREAM.validate_json(text) for name, text in store.records(RECORD)}
+
+
+def stored_stream(store: BudgetStore, name: str) -> StoredStream | None:
+    """Return a stream by its name, whatever its case; None if it has not begun."""
+    text = store.record(RECORD, name.lower())
+    return None if text is None else STREAM.validate_json(text)
 
 
 def charge_again(store: BudgetStore, action: AdminAction) -> list[str]:
@@ -269,7 +276,7 @@ class Streams:
             return False
         account = self._store.account(declared.account or "")
         _check_payer(account)
-        stream = self._stream(name)
+        stream = stored_stream(self._store, name)
         if stream is None:
             stream = self._begin(name, dataset, declared, counter, account)
         if stream.account != account.id:
@@ -377,10 +384,6 @@ class Streams:
                 budget.forfeit(hold)  # no amount is held; no effect if the release was stored despite the error
             raise
         return True
-
-    def _stream(self, name: str) -> StoredStream | None:
-        text = self._store.record(RECORD, name.lower())
-        return None if text is None else STREAM.validate_json(text)
 
     def _rows(self, counter: RunningCounter, stream: StoredStream, state: RunningState) -> pa.Table:
         """Return the rows of the last answered period, which hold the whole list."""

@@ -17,8 +17,7 @@ from discreet.budget.stores.store import BudgetStore
 from discreet.errors import InputError, NotFound
 from discreet.query.query import SAVED
 from discreet.query.saved import TABLE, SavedTable, TableChange, changed, check_table_name, tables_in
-from discreet.service.answering.running import RECORD as STREAMS
-from discreet.service.answering.running import STREAM, StoredStream, stored_streams
+from discreet.service.answering.running import StoredStream, stored_stream, stored_streams
 
 RECORD = "saved-table"
 PUBLISHED = "published-table"
@@ -196,8 +195,7 @@ class SavedTables:
 
     def _running(self, account: str, name: str) -> OwnedTable | None:
         """Return the table of a stream that has answers, and whose payer is *account* or above it."""
-        text = self._store.record(STREAMS, name)
-        stream = None if text is None else STREAM.validate_json(text)
+        stream = stored_stream(self._store, name)
         if stream is None or not stream.releases or not self._is_below(account, stream.account):
             return None
         return OwnedTable(stream.account, name, stream.table, published=True, stream=stream)
