@@ -31,7 +31,8 @@ _DATASET = """\
 """
 _CSV = "# CSV files hold text. To have numbers or dates, cast the columns in a view: SELECT ... FROM source\n"
 _SUM = (
-    "#sum = { low = 0, high = 100 }  # each user's sum for an item is clipped to this: choose without looking at rows"
+    "#sum = { low = 0, high = 1000, private_bound = true }  # a user's sum for an item is clipped to high: choose a "
+    "generous one without looking at rows"
 )
 _ALLOWS_SUMS = (
     "#groups_per_user = 10  # at most 10 random labels of a user count; allows SUM by this column without LIMIT"

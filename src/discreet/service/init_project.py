@@ -181,7 +181,8 @@ max_k = 100
 article = { type = "text", group = true, filter = true }
 country = { type = "text", group = true, filter = true, domain = ["BR", "DE", "IN", "KE", "US"] }
 day = { type = "date", group = true, filter = true, domain = { first = 2026-01-01, last = 2026-01-30 } }
-minutes = { type = "integer", sum = { low = 0, high = 500 } }  # of all that a reader reads; beyond, it is clipped
+# The bound of all that a reader reads; for fewer rows, such as those of one article, each query chooses a lower one.
+minutes = { type = "integer", sum = { low = 0, high = 500, private_bound = true } }
 """
 
 _READERS = 6_000

@@ -15,7 +15,7 @@ from discreet.query.sql import parse_select, to_sql
 from discreet.service.doors.pages import analyst
 from discreet.values import Cost
 from tests.service.browser import Browser
-from tests.service.deployment import ACT, CATALOG, put_grant
+from tests.service.deployment import ACT, CATALOG, Deployment, put_grant
 from tests.service.doors.pages.test_site import TOP
 
 
@@ -310,6 +310,17 @@ def test_averages_are_shown_within_their_intervals(ann):
     assert max(averages) < 60
     lows = [float(value) for value in re.findall(r'<td class="number wide" data-value="([^"]*)">', shown)]
     assert all(low <= average for low, average in zip(lows, averages, strict=True))
+
+
+def test_the_builder_offers_averages_by_a_private_bound(tmp_path):
+    """As `discreet init` declares one; the answer says which bound was chosen."""
+    catalog = CATALOG.replace("high = 60 }", "high = 600, private_bound = true }")
+    with Deployment(tmp_path / "service", catalog=catalog).open() as service:
+        browser = Browser(service)
+        browser.log_in(service.keys["ann"])
+        assert '<option value="average:minutes">' in browser.get("/ask", params={"dataset": "reads"}).text
+        path = browser.post("/ask", sql="SELECT country, AVG(minutes) FROM reads GROUP BY country", epsilon="4")
+        assert "was chosen privately" in browser.get(path.headers["location"]).text
 
 
 def test_an_observed_account_over_its_limit_is_told_one_thing(service, ann):

@@ -46,11 +46,11 @@ def test_a_price_has_the_intervals_that_will_be_shown_and_says_what_the_error_of
     assert shown == "95 % of the counts are off by at most 33 rows."
     average = Expected(**dict.fromkeys(fields) | {"sum_std_error": 100, "basis": "an average of n rows, divided by n"})
     (shown,) = text.expected_error(average, "average")
-    assert shown == "The error is about ± 196 for an average of n rows, divided by n."
+    assert shown == "The error is about ± 200 for an average of n rows, divided by n."
     (shown,) = text.expected_error(average, "sum")
     assert (
         shown
-        == "Noise moves about 95 % of the sums by at most 196, after what each user adds is limited to the bounds."
+        == "Noise moves about 95 % of the sums by at most 200, after what each user adds is limited to the bounds."
     )
 
 
