@@ -22,7 +22,7 @@ from discreet.mechanisms.select_verify import SelectVerify
 from discreet.mechanisms.two_round import COST_UNIT, LEAST_BUDGET, TUNING, UNCLIPPED, TwoRound
 from discreet.noise import KeyedBits
 from discreet.testing.pairs import ArrayPairs
-from discreet.values import WEIGHT_UNIT, ExactHead
+from discreet.values import MAX_BASKET, WEIGHT_UNIT, ExactHead
 
 DELTA = Fraction(1, 10**8)
 PLAIN = two_round.add_noise
@@ -195,6 +195,31 @@ class PublicUsers(TwoRound):
         return super()._count_anchored(items, costs, 2**52, pairs, bits)
 
 
+class Unpaid(TwoRound):
+    """A planted defect: the first items have half of the variance that is paid for."""
+
+    def _count_anchored(self, items, costs, common, pairs, bits):
+        twice = np.where(np.arange(len(costs)) < math.ceil(len(costs) / 5), 2, 1)
+        return super()._count_anchored(items, twice * costs, common, pairs, bits)
+
+
+class TrueOrder(TwoRound):
+    """A planted defect: the noise of an item depends on its rank by the exact counts."""
+
+    def _count_anchored(self, items, costs, common, pairs, bits):
+        by_rank = costs.copy()
+        by_rank[np.argsort(-pairs.counts[items], kind="stable")] = costs
+        return super()._count_anchored(items, by_rank, common, pairs, bits)
+
+
+class ExactUsers(TwoRound):
+    """A planted defect: the first items' noise depends on the exact number of users."""
+
+    def _count_anchored(self, items, costs, common, pairs, bits):
+        users = int(pairs.users_by_size(np.array([MAX_BASKET]))[0])
+        return super()._count_anchored(items, np.roll(costs, users % 2), common, pairs, bits)
+
+
 class Candidates(TwoRound):
     """A planted defect: the rest is the number of candidates."""
 
@@ -212,7 +237,7 @@ class AllAlone(TwoRound):
 
 
 @pytest.mark.exact
-@pytest.mark.parametrize("kind", [Loose, Unsigned, PublicUsers, Candidates, AllAlone])
+@pytest.mark.parametrize("kind", [Loose, Unsigned, PublicUsers, Unpaid, TrueOrder, ExactUsers, Candidates, AllAlone])
 def test_planted_defects_are_found(kind):
     """By a run on the neighbour that differs, or a larger shift."""
     *_, (_, moved) = audited(kind, 120, 1, stop=True)
@@ -352,7 +377,7 @@ def test_costs_of_anchored_counts_add_up_to_their_budget():
     for _ in range(3000):
         m = int(rng.choice([1, 2, 5, 25, 1000]))
         sizes = np.sort(np.exp(rng.uniform(3, 16, m)))[::-1]
-        noise = Anchored.of(sizes, float(rng.choice([0, 0.25, 0.5])))
+        noise = Anchored.of(sizes ** float(rng.choice([0, 0.25, 0.5])))
         total = int(rng.choice([rng.integers(1, 3000), rng.integers(2**20, 2**48)]))
         costs = noise.costs(m, total)
         if costs is None:
@@ -366,6 +391,29 @@ def test_costs_of_anchored_counts_add_up_to_their_budget():
             assert noise.last_variances(total / COST_UNIT)[-1] == pytest.approx(stated[-1])
             assert noise.cost_of(m, stated) == pytest.approx(total / COST_UNIT)
     assert 0 < refused < 1500
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize(("k", "items"), [(None, 3), (None, 60), (30, 60)])
+def test_the_first_of_the_largest_have_less_noise_at_the_same_cost(k, items, monkeypatch):
+    """A fifth of them, by the noisy order; the variances of all others grow by one factor, below 1.5."""
+    values = 1e5 / np.arange(1.0, items + 1)
+    noise = Anchored.of(values**TUNING.head_power)
+
+    def variances(share):
+        monkeypatch.setattr(two_round, "GRADED", share)
+        costs, common = made(4, k=k)._head_costs(values, noise, np.full(items, 1e8), 10.0)
+        return COST_UNIT / costs, int(costs.sum()) + common
+
+    graded, spent = variances(two_round.GRADED)
+    alike, spent_alike = variances(0.0)
+    assert spent == spent_alike
+    ratios = graded / alike
+    m = len(ratios)
+    expected = np.minimum(1, np.arange(1, m + 1) / max(1, m / 5))
+    assert ratios / ratios[-1] == pytest.approx(expected, rel=1e-3)
+    assert (ratios[0] < 0.3) == (m > 20)
+    assert 1 <= ratios[-1] < 1.5
 
 
 @pytest.mark.parametrize("items", [1, 2, 5])
@@ -550,5 +598,5 @@ def test_exact_counts_are_asked_for_with_a_bound_that_no_user_reaches():
 @pytest.mark.parametrize(("total", "costs"), [(1, None), (2, ([1], 1)), (3, ([1], 2)), (4, ([2], 2))])
 def test_a_small_budget_of_anchored_counts_is_one_for_each_value_or_none(total, costs):
     """A value whose cost is 0 would have no noise at all."""
-    found = Anchored.of(np.array([16.0]), 0.5).costs(1, total)
+    found = Anchored.of(np.array([4.0])).costs(1, total)
     assert (found and (found[0].tolist(), found[1])) == costs

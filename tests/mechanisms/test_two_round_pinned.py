@@ -59,7 +59,7 @@ def steps(mechanism, table):
     budget = mechanism.budget.second
     costs = mechanism._precisions(scale * (rough / cut) ** power, budget)
     places, values = first.largest()
-    large = Anchored.of(values, min(0.5, power))
+    large = Anchored.of(values ** min(0.5, power))
     alone = mechanism._alone(values, large, _usual_items(by_size))
     return {
         "users": rounded([sizes.users, by_size @ np.arange(18), tail @ np.arange(18)]),

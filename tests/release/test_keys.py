@@ -293,10 +293,10 @@ def test_bits_of_noise_that_values_share_are_others_and_the_name_is_the_same():
         f"{keys.DRAWING}, few users": [
             KnownAuto.at_epsilon(Fraction(1), Fraction(1, 10**8), Request(None, n, known_domain=True)) for n in (9, 40)
         ],
-        f"{keys.DRAWING}, apart": [
+        f"{keys.DRAWING}, graded": [
             TwoRound.at_epsilon(Fraction(1), Fraction(1, 10**8), Request(None, 9)),
         ],
-        f"{keys.DRAWING}, apart, {auto.second_head.limit.rho}": [auto],
+        f"{keys.DRAWING}, graded, {auto.second_head.limit.rho}": [auto],
     }
     for order, mechanisms in orders.items():
         assert [keys.drawing(mechanism) for mechanism in mechanisms] == [order] * len(mechanisms)

@@ -193,7 +193,7 @@ class Anchored:
     the estimate is c (v_j + 1 / sqrt(S_2)) / 4: for equal weights about a fourth of that of m plain counts.
 
     Args:
-        weights: v_j, descending, above 0, shape (n,).
+        weights: v_j, above 0, of the items in the order in which they are counted, shape (n,).
         sums: S_1 of the m largest items, for every m, shape (n,).
         roots: the root of S_2, likewise.
     """
@@ -203,9 +203,8 @@ class Anchored:
     roots: Floats
 
     @classmethod
-    def of(cls, sizes: Floats, power: float) -> Self:
-        """Return the noise for items of about *sizes* users, descending, whose variance grows with size^*power*."""
-        weights = sizes**power
+    def of(cls, weights: Floats) -> Self:
+        """Return the noise for items with these *weights*."""
         return cls(weights, np.cumsum(1 / weights), np.sqrt(np.cumsum(weights**-2.0)))
 
     def variances(self, m: int, cost: float) -> Floats:

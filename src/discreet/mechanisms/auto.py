@@ -16,7 +16,17 @@ from discreet.accounting.laplace import rho_laplace
 from discreet.mechanisms.base import UNNAMED, Expectation, Likely, Request
 from discreet.mechanisms.light import SPLIT, Cap, Light
 from discreet.mechanisms.select_verify import SelectVerify
-from discreet.mechanisms.two_round import COST_UNIT, SCALES, Ints, Sizes, TwoRound, add_noise, are_few
+from discreet.mechanisms.two_round import (
+    COST_UNIT,
+    SCALES,
+    Ints,
+    Sizes,
+    TwoRound,
+    add_noise,
+    are_few,
+    believable,
+    continued,
+)
 from discreet.mechanisms.unknown_gumbel import AnchoredGumbel
 from discreet.noise import Bits, DiscreteLaplace
 from discreet.values import MAX_BASKET, WEIGHT_UNIT, Cost, ExactHead, HeadAndPairs, Outcome, UserItemPairs, float_below
@@ -298,8 +308,10 @@ class Auto:
         ample = Fraction(USERS_PER_SECOND_HISTOGRAM * math.sqrt(2) / max(sizes.users, 1.0))
         epsilon = min(_most_second(self.light), ample)
         noise = DiscreteLaplace(1 / epsilon)
-        noisy = pairs.users_by_size(2 ** np.arange(SCALES)) + noise.draw(bits, "sizes again", SCALES)
-        again = self.two_round.sizes_of(noisy.astype(np.float64), noise.std, SECOND_EVIDENCE)
+        users = pairs.users_by_size(2 ** np.arange(SCALES)) + noise.draw(bits, "sizes again", SCALES)
+        noisy = users.astype(np.float64)
+        by_size = believable(noisy, noise.std, SECOND_EVIDENCE)
+        again = replace(sizes, by_size=by_size, continued=continued(noisy, noise.std, SECOND_EVIDENCE, 1.0))
         light = replace(self.light, epsilon=self.light.epsilon - epsilon)
         return self.light.cap(again, float(self.two_round.mu)), light, Cost(rho_laplace(epsilon, 1))
 

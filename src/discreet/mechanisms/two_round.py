@@ -112,6 +112,10 @@ class Tuning:
 
 TUNING = Tuning()
 
+GRADED = 0.2
+"""People look at the largest counts first: of the items that are counted without clipping beside others, the variances
+of this share, the largest, grow with the rank as well."""
+
 UNCLIPPED = 2**53
 """A bound on the cost of a user that no user reaches whose items cost 1."""
 
@@ -348,31 +352,16 @@ class TwoRound:
     def measure_sizes(self, pairs: UserItemPairs, bits: Bits) -> Sizes:
         """Count users by their number of items, with noise, and choose the scale of the first round's noise."""
         noisy = self._noisy_users(pairs.users_by_size(2 ** np.arange(SCALES)), bits, "sizes")
-        return self.sizes_of(noisy, self.histogram_error, self.tuning.evidence)
-
-    @property
-    def histogram_error(self) -> float:
-        """The standard error of a bin of the histograms."""
-        return math.sqrt(COST_UNIT / self.budget.histogram)
-
-    def sizes_of(self, noisy: Floats, std: float, evidence: float) -> Sizes:
-        """Return what a noisy histogram of users by their number of items says.
-
-        Args:
-            noisy: users with 1, 2, 3 to 4, 5 to 8, ... items, shape (SCALES,).
-            std: standard error of each bin.
-            evidence: standard errors above 0 that a bin must be to be used.
-        """
-        by_size = believable(noisy, std, evidence)
-        tail = continued(noisy, std, evidence, 1.0)
-        probable = continued(noisy, std, evidence, 0.0)
+        by_size = self._believable(noisy)
+        tail = self._continued(noisy)
+        probable = continued(noisy, self.histogram_error, self.tuning.evidence, 0.0)
         least = math.sqrt(COST_UNIT / self.budget.first)
         scale, kept_share = self._first_scale(by_size)
         beyond, _ = self._first_scale(probable)
         users = float(by_size.sum())
         users_beyond = float(probable.sum())
         visible = np.flatnonzero(by_size > 0)
-        unseen = noisy[visible[-1] + 1 if len(visible) else 0 :] / std
+        unseen = noisy[visible[-1] + 1 if len(visible) else 0 :] / self.histogram_error
         stray = max(unseen.max(initial=0.0), ((unseen[1:] + unseen[:-1]) / math.sqrt(2)).max(initial=0.0))
         return Sizes(
             by_size,
@@ -384,6 +373,11 @@ class TwoRound:
             users_beyond / (least * beyond),
             float(stray),
         )
+
+    @property
+    def histogram_error(self) -> float:
+        """The standard error of a bin of the histograms."""
+        return math.sqrt(COST_UNIT / self.budget.histogram)
 
     def _first_scale(self, users: Floats) -> tuple[float, float]:
         """Return the scale of the first round's noise, relative to the least, and the share that clipping keeps."""
@@ -400,7 +394,7 @@ class TwoRound:
         first = self._first_round(sizes, pairs, bits)
         power = self._power(sizes)
         places, values = first.largest()
-        noise = Anchored.of(values, tuning.head_power)
+        noise = Anchored.of(values**tuning.head_power)
         if self.k is not None and (leading := self._leading(values, sizes)):
             why = f"the {leading:,} items that may be among the {self.k:,} largest have the whole second round"
             return self._count_alone(first.items[places[:leading]], values[:leading], noise, power, why, pairs, bits)
@@ -575,7 +569,9 @@ class TwoRound:
             share = noise.cost_of(m, allowed) * COST_UNIT / self.budget.second
             # The others number as many as the budget is large, roughly: a precise count costs about one of them.
             if share <= largest and share * others <= m:
-                costs = noise.costs(m, math.floor(share * self.budget.second))
+                rank = np.arange(1, m + 1)
+                graded = Anchored.of(noise.weights[:m] * np.minimum(1, rank / max(1, GRADED * m)))
+                costs = graded.costs(m, math.floor(share * self.budget.second))
                 if costs is not None:
                     return costs
         return None
