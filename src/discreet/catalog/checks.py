@@ -124,8 +124,6 @@ def _column_error(dataset: Dataset, name: str, engine: Engine, kinds: Mapping[st
 
 def _fits(column: Column, labels: pa.Array) -> bool:
     """Return True if *labels* have the column's type, or are text that can be parsed as it, as in CSV files."""
-    import pyarrow as pa
-
     is_type, type_ = {
         "text": (pa.types.is_string, pa.string()),
         "integer": (pa.types.is_integer, pa.decimal128(38, 0)),

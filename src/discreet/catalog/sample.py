@@ -34,8 +34,6 @@ def sample(dataset: Dataset, rows: int) -> pa.Table:
     Args:
         rows: at least 1.
     """
-    import pyarrow as pa
-
     table = made_up_table(dataset, rows)
     columns = {dataset.user: table[dataset.user]}
     for name, column in dataset.columns.items():
@@ -56,8 +54,6 @@ def made_up_table(dataset: Dataset, rows: int) -> pa.Table:
     Args:
         rows: at least 1.
     """
-    import pyarrow as pa
-
     table = {dataset.user: pa.array([f"user {number // ROWS_PER_USER + 1}" for number in range(rows)])}
     for source in dict.fromkeys(column.of or name for name, column in dataset.columns.items()):
         uses = {name: column for name, column in dataset.columns.items() if (column.of or name) == source}

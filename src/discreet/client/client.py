@@ -86,8 +86,6 @@ class Rows(ComputedRows):
     @classmethod
     def read(cls, body: bytes) -> Rows:
         """Parse an Arrow stream of the service."""
-        import pyarrow as pa
-
         table = pa.ipc.open_stream(body).read_all()
         metadata = table.schema.metadata
         queries = [StatementQuery.model_validate(query) for query in json.loads(metadata[b"discreet.queries"])]

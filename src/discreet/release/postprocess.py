@@ -84,8 +84,6 @@ def check_outer(
     Raises:
         SQLError: the statement is not valid; nothing was queried.
     """
-    import duckdb
-
     with contextlib.ExitStack() as stack:
         database = database or stack.enter_context(open_database())
         for name, columns in types.items():
@@ -121,9 +119,6 @@ def compute_outer(
     Raises:
         InputError: the statement fails on these answers, takes too much memory, or has too many rows.
     """
-    import duckdb
-    import pyarrow as pa
-
     with contextlib.ExitStack() as stack:
         database = database or stack.enter_context(open_database())
         try:
@@ -194,8 +189,6 @@ def _intervals(
 
 def with_no_interval(table: pa.Table, names: Sequence[str]) -> pa.Table:
     """Return a table with a last column no_interval that has *names* in every row, or as it is without any."""
-    import pyarrow as pa
-
     if not names or NO_INTERVAL in table.column_names:
         return table
     place = table.num_columns - (table.column_names[-1] == "made_up")  # which stays the last column of a rehearsal
@@ -210,8 +203,6 @@ def schema_table(name: str, catalog: Catalog, saved: Mapping[str, SavedTable] = 
         catalog: the datasets that the caller may query.
         saved: the saved tables that the caller may read, by name.
     """
-    import pyarrow as pa
-
     rows: list[tuple[Any, ...]] = []
     for dataset, declared in sorted(catalog.datasets.items()):
         schema, _, table = dataset.rpartition(".")
@@ -268,8 +259,6 @@ def explain(
         prices: the most that releases of saved tables cost which are not paid for, by their id.
         running: epsilon of all periods of running counts together, and who paid it until when, by `Leaf.name`.
     """
-    import pyarrow as pa
-
     rows: list[dict[str, Any]] = []
     for leaf in statement.leaves:
         price = prices.get(leaf.release or "", Cost())
@@ -352,8 +341,6 @@ _SETTINGS: Mapping[str, str] = {
 
 def open_database() -> duckdb.DuckDBPyConnection:
     """Return a new database in memory for one outer statement, with an empty schema `answers`."""
-    import duckdb
-
     milliseconds = int(1_000 * MAX_SECONDS)
     config = {"threads": 1, "async_threads": 0, "memory_limit": MAX_MEMORY, "max_execution_time": milliseconds}
     database = duckdb.connect(":memory:", config=config)  # type: ignore[arg-type]  # its dict is invariant

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
 def python_values(column: pa.ChunkedArray) -> list[Any]:
     """Convert a column to Python values, or to text if Python cannot represent them (days before the year 1)."""
-    import pyarrow as pa
-
     try:
         return list(column.to_pylist())
     except (OverflowError, ValueError, ImportError):
@@ -315,7 +313,6 @@ class Release:
 
         A top k keeps its order, which is a ranking. A missing label is the last.
         """
-        import pyarrow as pa
         import pyarrow.compute as pc
 
         request = self.query.request
@@ -339,8 +336,6 @@ class Release:
         With sums or averages there is a column sum or average, and std_error, low and high refer to it; with averages
         there is also the column count. An underscore is appended to an item column with one of those names.
         """
-        import pyarrow as pa
-
         columns: dict[str, Any] = {}
         if self.query.k is not None:
             ranks = np.arange(1, len(self) + 1)
@@ -362,7 +357,6 @@ class Release:
         Raises:
             InputError: the release has labels only.
         """
-        import pyarrow as pa
         import pyarrow.compute as pc
 
         from discreet.query.answers import BIAS, HIGH, LOW, NOISE, SHARED, VALUE
@@ -548,8 +542,6 @@ class Release:
 
         None for other columns, and as the distance of times without a period; also None if a time is missing.
         """
-        import pyarrow as pa
-
         (type_, *others), request = self.labels.schema.types, self.query.request
         if others or not (pa.types.is_date(type_) or pa.types.is_timestamp(type_)) or self.labels.column(0).null_count:
             return None
@@ -646,8 +638,6 @@ def _number(value: int | float | decimal.Decimal) -> str:
 
 def _in_units(values: NDArray[Any], scale: int) -> pa.Array:
     """Convert numbers from units of a column's last digit to the column's own units; sums stay exact."""
-    import pyarrow as pa
-
     if not scale:
         return arrow_array(values)
     if values.dtype.kind == "f":

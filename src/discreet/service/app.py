@@ -150,7 +150,7 @@ def open_service(
             clock=runtime.clock,
             monotonic=runtime.monotonic,
             has_checkpoints=checkpointer is not None,
-            update_index=ActivityReader(store, {}).update,
+            update_index=ActivityReader(store, {}).index.update,
             refresh_running=streams.refresh,
         )
         maintenance.refresh_sources()  # before any request: from now on only maintenance opens sources

@@ -77,6 +77,9 @@ class ActivityReader:
     Args:
         store: it is read only.
         labels: the labels of API keys, by actor, for lines that do not hold the name of theirs.
+
+    Attributes:
+        index: the index of the ledger, which is to be updated before events are read.
     """
 
     def __init__(self, store: BudgetStore, labels: Mapping[str, str]) -> None:
@@ -85,24 +88,20 @@ class ActivityReader:
         self._accounts = {account.id: account for account in store.accounts()}
         self._stored: dict[str, tuple[dict[str, Any], str, str | None] | None] = {}
         self._charge = functools.lru_cache(maxsize=4096)(self._new_charge)
-        self._index = LedgerIndex(store, self._described)
-
-    def update(self) -> None:
-        """Bring the index of the ledger up to date."""
-        self._index.update()
+        self.index = LedgerIndex(store, self._described)
 
     def rebuild(self) -> None:
         """Make the index of the ledger again."""
-        self._index.rebuild()
-        self._index.update()
+        self.index.rebuild()
+        self.index.update()
 
     def complete_from_us(self, since_us: int) -> int:
         """Return the time from *since_us* on from which no event is missing, because its lines were removed."""
-        return max(since_us, self._index.complete_from_us())
+        return max(since_us, self.index.complete_from_us())
 
     def events(self, filters: LedgerFilter, most: int) -> list[ActivityEvent]:
         """Return at most *most* events, the latest first."""
-        return [self._event(lines) for lines in self._index.events(filters, most)]
+        return [self._event(lines) for lines in self.index.events(filters, most)]
 
     def entries(self, filters: LedgerFilter, since_us: int, most: int) -> tuple[int, list[Entry]]:
         """Return the entries of the last *most* events, in the order of time.
@@ -110,19 +109,11 @@ class ActivityReader:
         Returns:
             the time from *since_us* on from which none is missing, and the entries, of which some may be earlier.
         """
-        events = self._index.events(filters, most)
+        events = self.index.events(filters, most)
         since_us = self.complete_from_us(since_us)
         if len(events) == most:
             since_us = max(since_us, events[-1][0][1].time_us)
         return since_us, sorted((entry for event in events for _, entry in event), key=lambda entry: entry.time_us)
-
-    def totals(self, filters: LedgerFilter) -> list[Total]:
-        """Return the number of events and the charges by account, kind and question."""
-        return self._index.totals(filters)
-
-    def spending(self, first_day: int) -> Mapping[str, Mapping[int, Amount]]:
-        """Return what accounts used or forfeited, by account and by day since 1970 UTC, from *first_day* on."""
-        return self._index.spending(first_day)
 
     def spent(self, of_queries: Iterable[Total]) -> list[wire.Spent]:
         """Return the amounts that accounts were charged, for queries or by hand, the largest share of a limit first."""
@@ -314,7 +305,7 @@ class ActivityReader:
         """Return the detail of the action before an event on the same subject, or None."""
         line, entry = event.lines[0]
         filters = LedgerFilter(_ACTION_KINDS, subject=_subject(entry), before=(entry.time_us, line.chain, line.seq))
-        earlier = self._index.events(filters, 1)
+        earlier = self.index.events(filters, 1)
         return json.loads(earlier[0][0][1].detail) if earlier else None
 
 

@@ -210,7 +210,7 @@ class AdminAPI:
         """
         account = altered(self._store.account(call.parameters["account"]), body)
         reader = ActivityReader(self._store, {})
-        reader.update()
+        reader.index.update()
         since_us = (microseconds(self._clock()) // DAY_US - call.parameters["days"] + 1) * DAY_US
         filters = LedgerFilter(tuple(_ALL), account=account.id)
         since_us, entries = reader.entries(filters, since_us, MAX_PREVIEW_EVENTS)
@@ -271,9 +271,9 @@ class AdminAPI:
         last = microseconds(self._clock()) // DAY_US
         days = range(last - call.parameters["days"] + 1, last + 1)
         reader = ActivityReader(self._store, {})
-        reader.update()
+        reader.index.update()
         since_us = reader.complete_from_us(days[0] * DAY_US)
-        by_account = {name: spent for name, spent in reader.spending(days[0]).items() if any(spent.values())}
+        by_account = {name: spent for name, spent in reader.index.spending(days[0]).items() if any(spent.values())}
         accounts = self._store.accounts()
         parents = {account.parent for account in accounts}
         limits = {account.id: Amount.of(account.limit) for account in accounts}
@@ -539,7 +539,7 @@ class AdminAPI:
         most = call.parameters["limit"]
         if after is not None and not re.fullmatch(r"[0-9]{1,18}(:[0-9]{1,18}){2}", after):
             raise InputError("after is the next of the previous page")
-        totals = reader.totals(filters)
+        totals = reader.index.totals(filters)
         if after is not None:
             time_us, chain, seq = map(int, after.split(":"))  # its place in the ledger, as `Activity.id` has it
             filters = dataclasses.replace(filters, before=(time_us, chain, seq))
@@ -583,7 +583,7 @@ class AdminAPI:
         reader = ActivityReader(
             self._store, {f"key:{name}": json.loads(text)["label"] for name, text in self._store.records(KEY)}
         )
-        reader.update()
+        reader.index.update()
         kinds = tuple(sorted(_KINDS.get(kind, {kind})))
         return reader, LedgerFilter(kinds, since_us, LAST if until_us is None else until_us, account, dataset)
 

@@ -133,8 +133,6 @@ def table(
         saved: the saved tables of the account.
         properties: the session properties that are set.
     """
-    import pyarrow as pa
-
     types = {"": pa.string(), "bigint": pa.int64(), "double": pa.float64(), "boolean": pa.bool_()}
     columns = [column.partition(":") for column in COLUMNS[name].split()]
     schema = pa.schema([(column, types[type_]) for column, _, type_ in columns])
