@@ -338,7 +338,7 @@ def _select_from_options(method: str, options: dict[str, Any]) -> Select:
 
 
 def _select_from_statement(method: str, options: dict[str, Any]) -> Select:
-    from discreet.query.json import read_query
+    from discreet.query.sql import parse_select
 
     for name, flag in (
         ("item", "--item"),
@@ -350,7 +350,7 @@ def _select_from_statement(method: str, options: dict[str, Any]) -> Select:
     ):
         if options.get(name):
             raise InputError(f"the statement decides {flag}; leave it out")
-    select = read_query(options["sql"], today())
+    select = parse_select(options["sql"], today())
     if select.dataset.casefold() != options["source"].casefold():
         raise InputError(f"the statement queries {select.dataset!r}, not {options['source']!r}")
     limit = "QUALIFY ... <= number" if select.each else "LIMIT"

@@ -29,11 +29,12 @@ from discreet.catalog.model import Catalog, Dataset, Schedule
 from discreet.errors import DiscreetError, EngineError, EngineTimeout, InputError, InvariantViolated
 from discreet.head_request import And, Comparison, Membership
 from discreet.noise import SystemBits
-from discreet.query.json import from_dict, read_query
+from discreet.query.json import from_dict
 from discreet.query.planning import MIN_EPSILON, Plan, PlannedQuery, make_plan, shown_number
 from discreet.query.predicates import columns_of
 from discreet.query.pricing import PRESETS, unit_price
 from discreet.query.query import DatasetQuery, Options, default_head_limit
+from discreet.query.sql import parse_select
 from discreet.release import Release
 from discreet.release.answer import answer
 from discreet.release.keys import DerivedKeys
@@ -425,7 +426,7 @@ def question_in(request: QueryRequest, catalog: Catalog, today: str) -> DatasetQ
         NotFound: there is no such dataset.
     """
     try:
-        select = read_query(request.query or request.sql, today)
+        select = request.query or parse_select(request.sql or "", today)
     except InputError as error:
         raise Malformed(str(error), getattr(error, "position", None)) from None
     return DatasetQuery.of(select, catalog)
