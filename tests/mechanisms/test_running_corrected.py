@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -155,6 +156,17 @@ def test_the_kept_share_follows_from_users_by_place(groups):
         twice = stream.share(2 * kept, 2 * reached, (kept, reached.tolist()))
         assert twice == pytest.approx(stream.share(kept, reached, None))
     assert stream.share(1e6, np.full(8, -5), None) == 1
+
+
+def test_fewer_standard_errors_make_a_number_by_place_significant_in_one_level():
+    """Twice the standard error is taken for 0 in two levels, and in streams that began before one level differed."""
+    one = CorrectedCounts.within(28, SQUARE, MASS, has_pilot=True, pilot=histogram(9))
+    two = CorrectedCounts.within(28, SQUARE, MASS, has_pilot=False)
+    reached = np.zeros(8, dtype=np.int64)
+    reached[0] = 2 * math.sqrt(float(one.places_variance) * squared_sums(28)[-1])
+    shares = [stream.share(1e4, reached, None) for stream in (one, two, replace(one, significant=3.0))]
+    assert shares[0] < 1
+    assert shares[1:] == [1, 1]
 
 
 def test_counts_grow_by_what_arrives_over_the_share_that_is_kept():

@@ -101,6 +101,9 @@ def test_equal_streams_that_are_corrected_give_the_same_bytes(tmp_path, parts):
     state = one._read().corrected
     values = json.loads(json.dumps(state.to_dict(), default=str))
     assert CorrectedState.of_dict(values).to_dict() == state.to_dict()
+    # A stream that began before a number was stored goes on with the one that it had.
+    del values["mechanism"]["significant"]
+    assert CorrectedState.of_dict(values).mechanism.significant == 3
     # A stream that began when smaller items were listed goes on with them, or others than it sealed would be compared.
     values["mechanism"]["listing"]["parts"] = 4
     least = state.mechanism.listing.least

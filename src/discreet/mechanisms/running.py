@@ -130,8 +130,11 @@ _LEAST_SHARE = 0.25
 _SMALLEST_SHARE = 0.02
 _PRECISION = 0.085
 _SHORTEST_WINDOW = 3
-_SIGNIFICANT = 3
-"""Numbers of users by place are taken for 0 below so many standard errors."""
+_SIGNIFICANT = 1.5
+"""Numbers of users by place are taken for 0 below so many standard errors in one level, and 3 in two.
+
+In one level the kept share is that of all pairs so far, and not of the few that arrived in the last days.
+"""
 
 
 def _pilot_places() -> tuple[int, ...]:
@@ -162,6 +165,8 @@ class CorrectedCounts:
         places_variance: of the numbers of users by place.
         rho: of all parts together, with the pilot's.
         pilot: the noisy numbers of users by `PILOT_PLACES`; empty without a pilot.
+        significant: numbers of users by place are taken for 0 below so many standard errors; 3 in all streams that
+            began before it was stored, which go on with it.
     """
 
     listing: RunningCounts
@@ -169,6 +174,7 @@ class CorrectedCounts:
     places_variance: Fraction
     rho: Fraction
     pilot: tuple[int, ...] = ()
+    significant: float = 3.0
 
     name: ClassVar[str] = "running"
 
@@ -187,7 +193,7 @@ class CorrectedCounts:
         variance = _rounded_up(_STEPS * Fraction(squared_sums(periods)[-1]) / (_PLACES * square))
         if most <= _FEW:
             listing = RunningCounts.within(periods, middle, rest, mass)
-            return cls(listing, None, variance, square / 2, tuple(pilot))
+            return cls(listing, None, variance, square / 2, tuple(pilot), _SIGNIFICANT)
         listing = RunningCounts.within(periods, min(middle, _MOST_LISTED_GROUPS), square * _LISTING, mass)
         counting = RunningCounts.within(periods, middle, rest - square * _LISTING, mass)
         return cls(listing, counting, variance, square / 2, tuple(pilot))
@@ -262,7 +268,7 @@ class CorrectedCounts:
     def _cut_off(self, reached: NDArray[np.int64]) -> float:
         """Return the number of pairs beyond the bound: in geometric progression between two places."""
         error = math.sqrt(float(self.places_variance) * float(squared_sums(self.periods)[-1]))
-        users = np.minimum.accumulate(np.where(reached < _SIGNIFICANT * error, 0, reached))
+        users = np.minimum.accumulate(np.where(reached < self.significant * error, 0, reached))
         total = 0.0
         for step, (more, fewer) in enumerate(zip(users[:-1].tolist(), users[1:].tolist(), strict=True)):
             width = self.groups_per_user * 2**step
