@@ -363,48 +363,48 @@ def test_a_session_that_is_over_returns_to_what_was_typed(visit):
     ann.check()
 
 
+def cpu_seconds(served, page):
+    """Return a function that returns the CPU seconds of the service and of a page, without other programs."""
+    browser = page.context.new_cdp_session(page)
+    browser.send("Performance.enable")
+
+    def used():
+        metrics = {each["name"]: each["value"] for each in browser.send("Performance.getMetrics")["metrics"]}
+        return served.cpu_seconds() + metrics["ProcessTime"]  # the durations of layout and scripts go by the clock
+
+    return used
+
+
 def test_the_first_page_is_small_and_quick(visit, served):
-    """HTML and CSS of the first page have less than 60 kB compressed, and it is painted within five seconds."""
+    """HTML and CSS of the first page have less than 60 kB compressed, and it is painted within a second of CPU time."""
     ann = visit("analyst", "/ask")
     html = ann.page.content().encode()
     style = re.search(rb'href="(/assets/page\.css[^"]*)"', html)[1].decode()
     loaded = httpx.get(served.url + style)
     assert loaded.headers["content-encoding"] == "gzip"
     assert len(gzip.compress(html)) + len(gzip.compress(loaded.content)) < 60_000
+    used = cpu_seconds(served, ann.page)
+    before = used()
     ann.page.reload()
     painted = None
-    for _ in range(500):  # it follows the load; the policy does not let wait_for_function evaluate
+    while painted is None:  # it follows the load; the policy does not let wait_for_function evaluate
         painted = ann.page.evaluate("performance.getEntriesByName('first-contentful-paint')[0]?.startTime")
-        if painted is not None:
-            break
-        ann.page.wait_for_timeout(10)
-    assert painted is not None
-    assert painted < 5_000
+        ann.page.wait_for_timeout(100)
+    assert used() - before < 1
 
 
 def test_a_price_takes_less_than_200_ms_while_it_is_typed(visit, served):
     """CPU time of the service and of the page is measured, because other programs share the machine."""
     ann = visit("analyst", "/ask")
     page, times = ann.page, 6
-    browser = page.context.new_cdp_session(page)
-    browser.send("Performance.enable")
-
-    def busy():
-        metrics = {each["name"]: each["value"] for each in browser.send("Performance.getMetrics")["metrics"]}
-        return (
-            served.cpu_seconds()
-            + metrics["ScriptDuration"]
-            + metrics["LayoutDuration"]
-            + metrics["RecalcStyleDuration"]
-        )
-
+    used = cpu_seconds(served, page)
     page.fill("#sql", f"{LINES} LIMIT 4")
     page.wait_for_url("**LIMIT+4&**")
-    before = busy()
+    before = used()
     for n in range(times):
         page.fill("#sql", f"{LINES} LIMIT {n + 5}")
         page.wait_for_url(f"**LIMIT+{n + 5}&**")
-    assert (busy() - before) / times < 0.2
+    assert (used() - before) / times < 0.2
 
 
 def test_a_stranger_finds_who_spent_most_cuts_that_budget_and_sees_the_refusal(visit):
