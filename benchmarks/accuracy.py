@@ -305,6 +305,8 @@ def _cell_of(row: Row) -> tuple[object, ...]:
 
 
 def _value(text: str) -> float | None:
+    if text.isdecimal():
+        return int(text)  # written again as it was
     return float(text) if text else None
 
 
