@@ -7,7 +7,24 @@ most revealing moment: with delta = 1e-6 the true delta is then 1.46 times that 
 that bound the privacy loss by time-uniform martingale inequalities. This one is simpler, keeps the tight conversion,
 and rests on nothing but the filter theorem: a union over filters at the fixed levels rho* / 2^i, i = 0..n-1.
 
-The theorem and its proof are in docs/accounting.md ("What was spent so far").
+Theorem. Let rho*, delta_lost* and delta be fixed in advance, with n levels. Let steps be chosen adaptively, step j
+delta_j-approximately rho_j-zCDP given the answers before it, where rho_j and delta_j may depend on those; steps that
+would exceed the limits are refused; the analyst stops by any rule that looks at the answers and at the odometer. At
+that time let R be the reported epsilon: the tight conversion of the lowest level not below the rho spent, at delta/n,
+and 0 if no rho was spent; let D be the sum of the delta_j spent, plus delta. Then, for neighbouring tables with
+distributions P and Q of all answers, all events S and all numbers e and d that do not depend on the data, P(S and R
+<= e and D <= d) <= exp(e) Q(S) + d.
+
+Proof. First let all delta_j be 0. Let I be the level that is reported and B_i the event S and I = i. On B_i the rho
+spent never passed level i, so B_i is an event of the run that is stopped by the filter of level i. That run is rho_i-
+zCDP (the filter theorem), hence (epsilon_i, delta/n)-DP: P(B_i) <= exp(epsilon_i) Q(B_i) + delta/n. Where no rho was
+spent P and Q agree. The B_i are disjoint; summing over those with epsilon_i <= e gives the claim, and more: P(S) <=
+E_Q[exp(R); S] + delta. Now let mass be lost. By definition P = (1 - delta_j) P' + delta_j P'' in each step, and Q
+correspondingly, with P' and Q' within rho_j-zCDP. Of a run, keep the part where no step drew its P'' (or Q''): under
+both distributions it is the zCDP distribution times the same factor, the product of the 1 - delta_j.
+So P_kept(B) - exp(epsilon_i) Q_kept(B) is at most the delta of the zCDP distributions, as before, and Q_kept <= Q.
+What P loses on D <= d is at most the expected sum of the delta_j up to the last step that keeps it within d - delta:
+at most d - delta. QED
 
 The factor 2 between levels costs up to sqrt(2) in small epsilons, and n levels add ln(n) to ln(1 / delta).
 A step whose cost depends on its own outcome (pay-what-you-get) is a sequence of steps: spend for each peel before it

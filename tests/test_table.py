@@ -168,6 +168,21 @@ def test_a_bound_on_the_items_of_a_user_is_enforced(table):
     assert _found(whole) == [("a", 4000), ("b", 3000), ("c", 2000), ("d", 1000)]
 
 
+def test_times_to_the_second_are_named_with_their_period_before_and_after_they_are_paid_for():
+    """A plan has a note, which a query warns of, and an empty answer says it; periods and listed times have neither."""
+    times = pa.array(range(50), pa.timestamp("s"))
+    table = discreet.scan(pa.table({"u": range(50), "at": times}), user="u")
+    (note,) = table.plan("at").notes
+    assert "at:day counts by day, in SQL date_trunc('day', at)" in note
+    with pytest.warns(UserWarning, match="at:day counts by day"):
+        release = table.release("at")
+    assert f"more data help; {note}" in str(release)
+    assert table.plan("at:hour").notes == table.plan("at", domain=times.to_pylist()).notes == ()
+    one = discreet.scan(pa.table({"u": [1], "at": times[:1]}), user="u").release("at:hour")
+    assert len(one) == 0
+    assert "counts by day" not in str(one)
+
+
 def test_a_large_delta_warns_at_the_call(table):
     """There is one warning, at the caller's line, and an answer."""
     for ask in (table.top, table.release):

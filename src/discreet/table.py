@@ -31,7 +31,7 @@ from discreet.head_request import (
 from discreet.mechanisms import check_bounds
 from discreet.noise import Bits, KeyedBits, SystemBits
 from discreet.query.canonical import listed_values
-from discreet.query.planning import Plan, bind, is_listed_by_filter, make_plan, unclipped
+from discreet.query.planning import Plan, bind, is_listed_by_filter, make_plan, too_fine, unclipped
 from discreet.query.predicates import bind_where, check_untyped, find_column
 from discreet.query.query import Exact, Options, Query, QueryOptions
 from discreet.query.sql import condition, parse_where
@@ -381,12 +381,16 @@ class Table:
             check_bounds(summed)
             query = replace(query, request=replace(query.request, summed=summed))
         kinds = {**columns, **{derived.name: derived.kind for derived in query.request.derived}}
-        return make_plan(
+        planned = make_plan(
             _with_listed(bind(query, kinds), kinds),
             has_pairs=has_all_pair_queries(self._engine),
             shared_budget=budget is not None,
             force=force,
         )
+        request = planned.query.request
+        fine = [] if request.domain is not None else request.items
+        notes = [too_fine(item) for item in fine if columns.get(item) is Kind.TIMESTAMP]
+        return replace(planned, notes=(*planned.notes, *notes))
 
     def _answer(
         self,

@@ -124,7 +124,7 @@ def test_the_statements_of_the_page_are_read():
     """The first query is in JSON too; the statement of quantiles needs the bins of a catalog."""
     *queries, percent, sets, coverage, quantiles, intervals, everything_else, negated = _blocks("sql")
     questions = [parse_select(text) for text in (*queries, negated)]
-    assert len(questions) == 7
+    assert len(questions) == 6
     assert [len(split_statement(statement).leaves) for statement in (percent, intervals, everything_else)] == [1, 2, 2]
     assert [len(leaf.items) for leaf in split_statement(sets).leaves] == [0, 1, 2]
     levels = {"levels": SavedTable((SavedPart(sets, "2026-11-24"),), view=True)}

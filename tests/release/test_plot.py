@@ -153,6 +153,18 @@ def test_filters_of_files_without_types_may_have_constants_that_are_no_times(con
     assert len(axes.patches) == 1
 
 
+def test_all_periods_that_the_present_or_the_filter_cuts_are_hatched():
+    """A listed period may lie before the filter, and the present one is not over: one span at each end."""
+    first = datetime.datetime.now(datetime.UTC).date().replace(day=1)
+    years = [first.replace(month=1, year=first.year - n) for n in (3, 2, 1, 0)]
+    release = release_of(pa.table({"item": years}), k=4)
+    where = bind_where(parse_where(f"day >= '{first.year - 2}-03-01'"), {"day": Kind.DATE})
+    request = dataclasses.replace(release.query.request, derived=(Derived("item", "day", "year"),), where=where)
+    query = dataclasses.replace(release.query, request=request)
+    (axes,) = dataclasses.replace(release, query=query).plot().axes
+    assert [round(abs(span.get_width()) / 365.25, 1) for span in axes.patches] == [1.5, 0.5]
+
+
 def test_pairs_of_a_day_and_another_column_are_bars():
     """A line is of one column of times."""
     table = pa.table({"item": [datetime.date(2025, 1, 1)], "other": ["a"]})

@@ -507,6 +507,14 @@ def _notes(delta: Fraction) -> tuple[str, ...]:
     return ()
 
 
+def too_fine(column: str) -> str:
+    """Return why hardly any value of a column of timestamps is an item that is shown, and what is."""
+    return (
+        f"{column} holds times to the second and finer, so few of them have enough users to be shown; "
+        f"{column}:day counts by day, in SQL date_trunc('day', {column})"
+    )
+
+
 def shown_number(value: Fraction) -> str:
     """Format *value* in a few characters."""
     try:

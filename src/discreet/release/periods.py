@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -26,13 +26,13 @@ class Covered:
     begin: datetime | None
     end: datetime | None
 
-    def cuts(self, labels: Sequence[str]) -> tuple[bool, bool]:
-        """Return whether the first and the last of *labels*, in order, lack a part of their time."""
-        times = [moment(label) for label in labels if label != "(missing)"]
+    def cuts(self, labels: Iterable[str]) -> tuple[int, int]:
+        """Return how many of the first and of the last of *labels* lack a part of their time, or all of it."""
+        times = {moment(label) for label in labels if label != "(missing)"}
         if len(times) < 2:
-            return False, False
-        first = self.begin is not None and self.begin > times[0]
-        return first, self.end is not None and self.end < _end_of(times[-1], self.each)
+            return 0, 0
+        first = 0 if self.begin is None else sum(time < self.begin for time in times)
+        return first, 0 if self.end is None else sum(self.end < _end_of(time, self.each) for time in times)
 
 
 def covered(

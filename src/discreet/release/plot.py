@@ -77,7 +77,7 @@ def plot_line(
     title: str,
     axis_label: str,
     apart: int | None,
-    incomplete: tuple[bool, bool] = (False, False),
+    incomplete: tuple[int, int] = (0, 0),
 ) -> Any:  # noqa: ANN401 - a Figure
     """Return a figure with a line in the order of time and a band of intervals; with *path*, also write it.
 
@@ -86,7 +86,7 @@ def plot_line(
         values: shape (n,), as *low* and *high*, the ends of the intervals.
         path: as in `plot_bars`.
         apart: units between two neighbouring times; where more are between two, the line has a gap. None for no gaps.
-        incomplete: True for the first and the last time if rows of a part of it were counted; it is hatched then.
+        incomplete: the numbers of first and of last times of which rows of a part, or none, were counted: hatched.
 
     Raises:
         InputError: as `plot_bars`.
@@ -99,10 +99,11 @@ def plot_line(
         moments = times[part].astype("M8[us]")
         axes.fill_between(moments, low[part], high[part], color=_BAR, alpha=0.3, linewidth=0)
         axes.plot(moments, values[part], color=_INK, linewidth=1.4, marker="o", markersize=3)
-    for is_cut, ends in zip(incomplete, (order[:2], order[:-3:-1]), strict=True):
-        if is_cut:
-            begin, neighbour = times[ends].astype("M8[us]")
-            axes.axvspan(begin, begin + (neighbour - begin) // 2, fill=False, edgecolor=_INK, alpha=0.3, hatch="//")
+    for cut, inwards in zip(incomplete, (order, order[::-1]), strict=True):
+        if cut:
+            moments = times[inwards].astype("M8[us]")
+            middle = moments[cut - 1] + (moments[min(cut, len(moments) - 1)] - moments[cut - 1]) // 2
+            axes.axvspan(moments[0], middle, fill=False, edgecolor=_INK, alpha=0.3, hatch="//")
     if any(incomplete):
         title += "; hatched: incomplete"
     axes.set_ylim(bottom=min(0, *low, *values) if len(values) else 0)

@@ -452,8 +452,8 @@ class Release:
     def plot(self, path: str | Path | None = None, *, most: int | None = None) -> Any:  # noqa: ANN401 - a matplotlib figure
         """Plot the first *most* items as bars with 95 % intervals; with *path*, also write the plot. Needs matplotlib.
 
-        Dates, timestamps and their periods are a line in the order of time, with the intervals as a band. A first or
-        last period of which the filter leaves out a part is hatched.
+        Dates, timestamps and their periods are a line in the order of time, with the intervals as a band. First and
+        last periods that the filter or the present cuts are hatched.
 
         Args:
             path: the file to write; its ending chooses the format: png, svg or pdf.
@@ -485,10 +485,11 @@ class Release:
         if times is not None:
             unit, months = times
             places = self.labels.column(0).slice(0, n).to_numpy().astype(f"M8[{unit}]")
-            incomplete = (False, False)
+            incomplete = (0, 0)
             for column in request.derived:
                 if column.name == request.items[0] and not isinstance(column.each, int):
-                    incomplete = covered(column.column, column.each, request.where).cuts(sorted(texts))
+                    now = datetime.datetime.now(datetime.UTC).replace(tzinfo=None)
+                    incomplete = covered(column.column, column.each, request.where, ends=[now]).cuts(texts)
             return plot_line(
                 places, values, low, high, path, title=title, axis_label=axis, apart=months, incomplete=incomplete
             )
@@ -506,7 +507,9 @@ class Release:
     @property
     def _needed(self) -> str:
         """How many users an item needs, which the query says without any data; empty if that is not known."""
-        from discreet.query.planning import make_plan
+        import pyarrow as pa
+
+        from discreet.query.planning import make_plan, too_fine
 
         try:
             planned = make_plan(self.query, has_pairs=self.mechanism == "auto", shared_budget=True, force=True)
@@ -516,6 +519,10 @@ class Release:
         least = likely.get(self.chosen or "", planned.expectation.smallest_count)
         what = "users" if self.query.request.rows_per_group == 1 else "rows"
         help_ = "a larger epsilon, items that are less fine, or more data help"
+        periods = {derived.name for derived in self.query.request.derived}
+        for column in self.labels.schema:
+            if pa.types.is_timestamp(column.type) and column.name not in periods:
+                help_ += f"; {too_fine(column.name)}"
         price = f"epsilon = {self.guarantee.epsilon:.3g}, delta = {float(self.guarantee.delta):.2g}"
         return "" if least is None else f": an item needs about {least:,} {what} or more at {price}; {help_}"
 

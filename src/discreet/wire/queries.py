@@ -412,7 +412,10 @@ class NewTable(RequestOptions):
         }
     )
 
-    sql: str = Field(min_length=1, description="A SELECT.")
+    sql: str = Field(
+        min_length=1,
+        description="A SELECT. LIMIT without ORDER BY the aggregate DESC cuts what is saved; all rows are paid for.",
+    )
     counts: Literal[True] = Field(default=True, description="Statements compute with counts.")
     view: bool = Field(default=False, description="True to save the statement only; its queries run at each read.")
     comment: str = Field(default="", max_length=2_000)

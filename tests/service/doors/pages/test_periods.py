@@ -28,18 +28,20 @@ def columns(domain=None):
 @pytest.mark.parametrize(
     ("domain", "where", "labels", "expected"),
     [
-        (None, "", WEEKS, (False, False)),
-        ({"first": date(2026, 1, 1), "last": date(2026, 1, 30)}, "", WEEKS, (True, True)),
-        ({"first": date(2025, 12, 29), "last": date(2026, 2, 1)}, "", WEEKS, (False, False)),
-        (None, "WHERE day >= '2025-12-30'", WEEKS, (True, False)),
-        (None, "WHERE day > '2025-12-28' AND day <= '2026-02-01'", WEEKS, (False, False)),
-        (None, "WHERE day < '2026-02-01'", WEEKS, (False, True)),
-        (None, "", [*WEEKS, "2026-02-02", "2026-02-09"], (False, True)),
-        (None, "WHERE day <= '9999-12-31'", ["9999-12-20", "9999-12-27"], (False, True)),
+        (None, "", WEEKS, (0, 0)),
+        ({"first": date(2026, 1, 1), "last": date(2026, 1, 30)}, "", WEEKS, (1, 1)),
+        ({"first": date(2025, 12, 29), "last": date(2026, 2, 1)}, "", WEEKS, (0, 0)),
+        ({"first": date(2026, 1, 1), "last": date(2026, 1, 30)}, "WHERE day >= '2026-01-07'", WEEKS, (2, 1)),
+        (None, "WHERE day >= '2025-12-30'", WEEKS, (1, 0)),
+        (None, "WHERE day > '2025-12-28' AND day <= '2026-02-01'", WEEKS, (0, 0)),
+        (None, "WHERE day < '2026-02-01'", WEEKS, (0, 1)),
+        (None, "WHERE day < '2026-01-18'", WEEKS, (0, 3)),
+        (None, "", [*WEEKS, "2026-02-02", "2026-02-09"], (0, 1)),
+        (None, "WHERE day <= '9999-12-31'", ["9999-12-20", "9999-12-27"], (0, 2)),
     ],
 )
 def test_a_period_is_incomplete_if_rows_can_be_from_a_part_of_it_only(domain, where, labels, expected):
-    """Known labels, filters and the present end what a period can hold."""
+    """Known labels, filters and the present end what a period can hold; a listed period may hold none of it."""
     query = parse_select(f"SELECT day_week, COUNT(DISTINCT reader) FROM reads {where} GROUP BY day_week")
     about = covered(columns(domain), "day_week", query.where, NOW)
     assert about.cuts(labels) == expected
@@ -68,7 +70,7 @@ def test_an_incomplete_period_of_a_statement_is_hatched(services, shown, is_hatc
     reply = ann.post("/ask", sql=f"SELECT {shown} AS w, n FROM ({weeks})", epsilon="4")
     page = ann.get(reply.headers["location"]).text
     assert page.count("<polyline") == 1
-    assert ("incomplete (hatched)" in page) == is_hatched
+    assert ("Hatched periods are incomplete" in page) == is_hatched
 
 
 def test_days_of_a_date_are_no_periods():
@@ -77,9 +79,11 @@ def test_days_of_a_date_are_no_periods():
 
 
 def test_an_incomplete_period_is_hatched():
-    """From its point halfway to the next one."""
+    """From the end of the line halfway to the next period that is whole."""
     items = [Item(week, 10, 9, 11, (0, 1, 0, 1), (week,)) for week in WEEKS]
-    assert line_chart(items, 0, None, (True, True)).hatched == [(0.0, 12.5), (87.5, 12.5)]
+    assert line_chart(items, 0, None, (1, 1)).hatched == [(0.0, 12.5), (87.5, 12.5)]
+    assert line_chart(items, 0, None, (2, 0)).hatched == [(0.0, 37.5)]
+    assert line_chart(items, 0, None, (0, 5)).hatched == [(0.0, 100.0)]
     assert line_chart(items).hatched == []
 
 

@@ -801,11 +801,11 @@ def _drawn(
     if len(types) == 2 and len(items) > 1 and items[0].bar and len({item.labels for item in items}) == len(items):
         ordered = [not type_.lower().startswith(("text", "varchar", "bool")) for type_ in types.values()]
         table = charts.pivot(items, list(types), ordered)
-    incomplete = (False, False)
+    incomplete = (0, 0)
     if time is not None:
         items = sorted(items, key=lambda item: (item.labels[time], item.label))
         if time < len(covered) and (span := covered[time]) is not None:
-            incomplete = span.cuts([item.labels[time] for item in items])
+            incomplete = span.cuts(item.labels[time] for item in items)
     return {
         "items": items,
         "multiples": None,

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import pairwise
 from typing import Any
 
 from discreet.service.doors.pages.text import label, number
@@ -78,8 +79,7 @@ class LineChart:
         across_narrow: those of a narrow screen.
         up: ticks of the vertical axis: position and text.
         left_out: the number of lines that are not shown.
-        hatched: beginnings and widths of the first or last period, where it is incomplete.
-        incomplete: True for the first and the last period if it is incomplete.
+        hatched: beginnings and widths of first and last periods that are incomplete.
     """
 
     series: list[Series]
@@ -88,7 +88,6 @@ class LineChart:
     up: list[tuple[float, str]]
     left_out: int = 0
     hatched: Sequence[tuple[float, float]] = ()
-    incomplete: tuple[bool, bool] = (False, False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,14 +199,14 @@ def bars(items: Iterable[tuple[str, float | str, float | str, float | str]]) -> 
 
 
 def line_chart(
-    items: Sequence[Item], time: int = 0, table: Pivot | None = None, incomplete: tuple[bool, bool] = (False, False)
+    items: Sequence[Item], time: int = 0, table: Pivot | None = None, incomplete: tuple[int, int] = (0, 0)
 ) -> LineChart:
     """Return the line of items with values over their only label, or a line for each label of the other column.
 
     Args:
         time: which of the labels is a date or time.
         table: has the lines in the order that their legend gets, too.
-        incomplete: True for the first and the last period if it is incomplete.
+        incomplete: the numbers of first and of last periods that are incomplete.
     """
     by_name: dict[str, list[Item]] = {}
     for item in items:
@@ -240,10 +239,11 @@ def line_chart(
         band = " ".join([*above, *reversed(below)])
         series.append(Series(name, line, band, points if len(points) <= _MAX_POINTS else []))
     places = sorted(set(xs.values()))
-    hatched = [(0.0, places[1] / 2)] if incomplete[0] else []
-    if incomplete[1]:
-        begin = (places[-2] + 100) / 2
-        hatched.append((begin, 100 - begin))
+    borders = [0.0, *((before + after) / 2 for before, after in pairwise(places)), 100.0]
+    first, last = incomplete
+    hatched = [(0.0, borders[first])] if first else []
+    if last:
+        hatched.append((borders[-1 - last], 100 - borders[-1 - last]))
     positions = [round(100 * (moment - times[0]).total_seconds() / seconds, 2) for moment in times]
     return LineChart(
         series,
@@ -252,7 +252,6 @@ def line_chart(
         [(y(tick), _short(tick, most)) for tick in ticks],
         len(largest) - len(names),
         hatched,
-        incomplete,
     )
 
 
