@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -37,6 +38,17 @@ class Fails(DuckDBEngine):
         raise EngineError
 
 
+class UnweightedRows(DuckDBEngine):
+    """Has no pair queries, and counts more rows of averages than one user may have."""
+
+    has_pairs = False
+
+    def head(self, request, **parts):
+        """See `Engine.head`."""
+        head = super().head(request, **parts)
+        return head if head.rows is None else replace(head, rows=head.rows + request.summed.most_rows)
+
+
 def table_of(more):
     """Make a table of users with an item, and of so many more with three items each."""
     pairs = [(f"u{n}", f"i{n % 4}") for n in range(20)] + [(f"z{n}", item) for n in range(more) for item in "abc"]
@@ -57,9 +69,9 @@ def test_one_user_more_is_accepted():
     compare(SameHeads, 1)
 
 
-@pytest.mark.parametrize(("kind", "more"), [(OnlyHeads, 2), (SameHeads, 2), (Fails, 1)])
+@pytest.mark.parametrize(("kind", "more"), [(OnlyHeads, 2), (SameHeads, 2), (Fails, 1), (UnweightedRows, 1)])
 def test_what_one_user_cannot_change_is_noticed(kind, more):
-    """Counts of two more users, sums of pairs of two more users though heads are equal, and an error."""
+    """Counts of two more users, sums of pairs of two more though heads are equal, an error, and an average's rows."""
     with pytest.raises(AssertionError):
         compare(kind, more)
 

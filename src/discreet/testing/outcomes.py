@@ -42,6 +42,7 @@ from discreet.head_request import (
     SumBounds,
     naming_error,
 )
+from discreet.mechanisms.base import MAX_BOUND
 from discreet.testing.pairs import gathered
 from discreet.values import WEIGHT_UNIT
 
@@ -82,8 +83,8 @@ _LIMIT = 1.5
 _CAP = 2
 _SIZES = np.array([1, 2, 3, 4, 8, 2**20])
 
-_Head = dict[tuple[Any, ...], tuple[int, int]]
-"""Counts and sums by label, in Python values."""
+_Head = dict[tuple[Any, ...], tuple[int, int, int]]
+"""Counts, sums and numbers of rows by label, in Python values."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -122,8 +123,9 @@ def check_outcomes(with_user: Engine, without_user: Engine, rng: random.Random, 
 
     Raises:
         AssertionError: only one engine raises, or they raise different errors; or the request's users are in who, and
-            one user moves a count by more than rows_per_group, or a sum by more than its bounds, or more items than
-            groups_per_user, or several segments; or a sum of the pair queries by more than the user's weight.
+            one user moves a count by more than rows_per_group, or a sum or the rows of an average by more than their
+            bounds, or more items than groups_per_user, or several segments; or a sum of the pair queries by more than
+            the user's weight.
     """
     for _ in range(number):
         request = random_request(rng, without_user)
@@ -139,15 +141,16 @@ def check_outcomes(with_user: Engine, without_user: Engine, rng: random.Random, 
 
 def _check_head(head: _Head, without: _Head, request: HeadRequest) -> None:
     moved = {
-        labels: tuple(a - b for a, b in zip(head.get(labels, (0, 0)), without.get(labels, (0, 0)), strict=True))
+        labels: tuple(a - b for a, b in zip(head.get(labels, (0, 0, 0)), without.get(labels, (0, 0, 0)), strict=True))
         for labels in {*head, *without}
     }
     moved = {labels: change for labels, change in moved.items() if any(change)}
     summed = request.summed
-    most = 0 if summed is None else max(map(abs, summed.units))
-    for count, total in moved.values():
+    most, most_rows = (0, 0) if summed is None else (summed.most, summed.most_rows)
+    for count, total, rows in moved.values():
         assert 0 <= count <= request.rows_per_group, request
         assert abs(total) <= most, request
+        assert 0 <= rows <= most_rows, request
     assert request.groups_per_user is None or len(moved) <= request.groups_per_user, request
     assert not request.each or len({labels[: len(request.each)] for labels in moved}) <= 1, request
 
@@ -196,6 +199,8 @@ def random_request(rng: random.Random, engine: Engine) -> HeadRequest:
             most = max(abs(low), abs(high))
             if most and rng.random() < 0.3:  # a private bound is above 0
                 summed = SumBounds(Fraction(0), most, scale, private=True, column=column)
+            if summed.most <= MAX_BOUND and rng.random() < 0.5:  # as queries check before they ask for an average
+                summed = dataclasses.replace(summed, rows=rng.choice([1, 2, 2**31]))
     segment_columns: tuple[str, ...] = ()
     segments = None
     listed = _SEGMENTS.get(columns[items[0]]) if items else None
@@ -252,8 +257,8 @@ def _outcome(engine: Engine, request: HeadRequest, seed: bytes, with_pairs: bool
             outcome.capped = dict(zip(items, capped, strict=False))
     except DiscreetError as error:
         return _Outcome(type(error).__name__)
-    sums = [0] * len(head.counts) if head.sums is None else head.sums.tolist()
-    outcome.head = dict(zip(_rows(head.labels), zip(head.counts.tolist(), sums, strict=True), strict=True))
+    sums, rows = ([0] * len(head.counts) if part is None else part.tolist() for part in (head.sums, head.rows))
+    outcome.head = dict(zip(_rows(head.labels), zip(head.counts.tolist(), sums, rows, strict=True), strict=True))
     return outcome
 
 
