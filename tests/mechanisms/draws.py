@@ -81,7 +81,8 @@ def release(mechanism, source, run=0):
         patch.setattr(Race, "run", _recorded_race(Race.run, draws))
         outcome = mechanism.release(source, bits)
     known = [*draws.added, *draws.raced]
-    assert all(any(f"{label}/".startswith(f"{start}/") for start in known) for label in bits.labels)
+    labels = [label.rpartition(": ")[2] for label in bits.labels]  # without the number of `PrefixedBits`
+    assert all(any(f"{label}/".startswith(f"{start}/") for start in known) for label in labels)
     return outcome, draws
 
 

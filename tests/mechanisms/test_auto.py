@@ -13,7 +13,7 @@ from discreet.accounting.laplace import rho_laplace
 from discreet.mechanisms import KnownAuto, Likely, Request, SelectVerify, TwoRound, UnknownGumbel, auto
 from discreet.mechanisms.auto import Auto
 from discreet.mechanisms.light import Cap, Light
-from discreet.mechanisms.two_round import COST_UNIT, SCALES, Sizes, are_few
+from discreet.mechanisms.two_round import COST_UNIT, SCALES, Sizes, are_few, most_second
 from discreet.mechanisms.unknown_gumbel import AnchoredGumbel
 from discreet.noise import KeyedBits
 from discreet.testing.pairs import ArrayPairs, in_batches
@@ -402,6 +402,38 @@ def test_of_few_users_a_second_histogram_decides_about_one_round(case):
     assert np.concatenate(covered).mean() >= 0.93
 
 
+@pytest.mark.statistical
+@pytest.mark.parametrize(
+    ("users", "items", "chosen"), [(3_000, 40, "head"), (3_000, 9, "two-round"), (9_000, 40, "two-round")]
+)
+def test_two_rounds_clip_no_users_whom_noise_hides(users, items, chosen, monkeypatch):
+    """Below 300 standard errors of users the head is taken, unless the rest of the items shows that there are few."""
+    rng = np.random.default_rng(5)
+    weights = 1 / np.arange(1, items + 1)
+    counted = np.minimum(rng.zipf(2.2, users), items)
+    baskets = [rng.choice(items, n, replace=False, p=weights / weights.sum()) for n in counted]
+    pairs = ArrayPairs(np.repeat(np.arange(users), counted), np.concatenate(baskets))
+    mechanism = Auto.at_epsilon(Fraction(4), DELTA, REQUEST)
+    drawn = []
+    exact = auto.add_noise
+
+    def recorded(values, unit, precisions, bits, label):
+        drawn.append(label)
+        return exact(values, unit, precisions, bits, label)
+
+    monkeypatch.setattr(auto, "add_noise", recorded)
+    covered = []
+    for number in range(8):
+        outcome = mechanism.release(pairs, KeyedBits(bytes(32), number))
+        assert outcome.chosen == chosen
+        assert outcome.cost.within(mechanism.worst_cost())
+        truth = pairs.counts[outcome.positions]
+        covered.append((outcome.low <= truth) & (truth <= outcome.high))
+    assert np.concatenate(covered).mean() >= 0.93
+    assert set(drawn) <= {"rest of items"}
+    assert len(drawn) == (8 if users == 3_000 else 0)
+
+
 @pytest.mark.parametrize(("users", "fewer"), [(4_400, False), (4_150, True)])
 def test_what_is_few_follows_from_the_noise_of_the_histogram(users, fewer):
     """75 of its standard errors, 57.2 users at epsilon 1; the noisy number of users has one bin here."""
@@ -425,7 +457,7 @@ def test_a_second_histogram_has_a_hundredth_of_the_users_as_noise(users, epsilon
 def test_a_second_histogram_and_the_rest_of_one_round_cost_no_more_than_one_round(epsilon):
     """Also where an eighth of epsilon would cost more by itself, as noise of few users is discrete."""
     light = Light.within_cost(Cost(Fraction(epsilon), DELTA), REQUEST)
-    second = auto._most_second(light)
+    second = most_second(light.epsilon)
     rest = replace(light, epsilon=light.epsilon - second)
     assert (rest.worst_cost() + Cost(rho_laplace(second, 1))).within(light.worst_cost())
 
@@ -528,11 +560,11 @@ def test_counts_of_a_race_have_the_stated_error(k):
 )
 def test_one_round_is_taken_where_a_cap_is_possible(items, why, monkeypatch):
     """It is asked with the histogram and the mu of two rounds, and costs the histogram beside its own."""
-    asked, measured = [], replace(sizes(9.0, 9.0), by_size=np.array([4_400.0]))
+    asked, measured = [], replace(sizes(9.0, 9.0), by_size=np.array([6_000.0]))
     monkeypatch.setattr(TwoRound, "measure_sizes", lambda *_: measured)
     monkeypatch.setattr(Light, "cap", lambda *args: asked.append(args) or Cap(items, 0.931, 0.0, 0.0))
     mechanism = Auto.at_epsilon(Fraction(1), DELTA, REQUEST)
-    pairs = ArrayPairs(np.arange(500), np.repeat([0, 1], 250))
+    pairs = ArrayPairs(np.arange(6_000), [*np.repeat([0, 1], 250), *range(2, 552)] + [*range(2, 552)] * 9)
     outcome = mechanism.release(pairs, bits())
     assert asked == [(mechanism.light, measured, float(mechanism.two_round.mu))]
     assert (outcome.chosen, outcome.why) == ("light", why)

@@ -19,7 +19,7 @@ from discreet.errors import InexactHead
 from discreet.mechanisms import Each, EachAuto, Request, SelectVerify, UnknownGumbel, auto, each, light, two_round
 from discreet.mechanisms.auto import Auto
 from discreet.mechanisms.light import Cap, Light
-from discreet.mechanisms.two_round import COST_UNIT
+from discreet.mechanisms.two_round import COST_UNIT, most_second
 from discreet.noise import DiscreteLaplace, KeyedBits
 from discreet.release.keys import RecordedPairs
 from discreet.testing import pairs as reference
@@ -232,7 +232,7 @@ def test_budgets_that_forget_the_histograms_are_detected(monkeypatch):
 def test_a_head_after_a_second_histogram_costs_no_more_than_is_reserved(epsilon, delta):
     """Also where delta is so large that the theorem allows it as much as the head without one."""
     mechanism = EachAuto.of(Auto.at_epsilon(Fraction(epsilon), Fraction(delta), Request(None, 10)), 2, None)
-    spent = Cost(rho_laplace(auto._most_second(mechanism.light), 1))
+    spent = Cost(rho_laplace(most_second(mechanism.light.epsilon), 1))
     spent = spent + mechanism.second_head.limit
     outcome = Outcome(np.zeros(0, np.int64), ordered=True, complete=False, cost=spent)
     outcome = mechanism._with_tests(outcome, "head", "")

@@ -157,7 +157,8 @@ def rho_after_second_test(
     delta of what follows is at most that of either at an epsilon that is lower by *second* (docs/mechanisms/auto.md).
 
     Args:
-        epsilon: as in `epsilon_of_branch`, like *delta*, *mu*, *test*, *lost*, *rho*, *lost_other* and *lost_pure*.
+        epsilon: as in `epsilon_of_branch`, like *delta*, *mu*, *test*, *lost*, *lost_other* and *lost_pure*.
+        rho: that of the second branch, which bounds the result; 0 if there is none.
         pure: epsilon of the third branch.
         second: the largest epsilon of the second test, above 0 and below *pure*.
 
@@ -173,7 +174,9 @@ def rho_after_second_test(
         _pure_branch(pure - second, lower) + lost_pure,
     ]
     others = np.max(branches, axis=0)
-    return _largest(rho, lambda fourth: _expected(mass, others, _zcdp_branch(fourth, lower) + lost_other) <= delta)
+    return _largest(
+        rho or mu**2, lambda fourth: _expected(mass, others, _zcdp_branch(fourth, lower) + lost_other) <= delta
+    )
 
 
 def _largest(high: float, fits: Callable[[float], bool]) -> float:

@@ -19,6 +19,8 @@ from discreet.mechanisms.select_verify import SelectVerify
 from discreet.mechanisms.two_round import (
     COST_UNIT,
     SCALES,
+    SECOND_EVIDENCE,
+    USERS_PER_SECOND_HISTOGRAM,
     Ints,
     Sizes,
     TwoRound,
@@ -26,9 +28,12 @@ from discreet.mechanisms.two_round import (
     are_few,
     believable,
     continued,
+    most_second,
+    second_epsilon,
 )
 from discreet.mechanisms.unknown_gumbel import AnchoredGumbel
 from discreet.noise import Bits, DiscreteLaplace
+from discreet.noise.bits import PrefixedBits
 from discreet.values import MAX_BASKET, WEIGHT_UNIT, Cost, ExactHead, HeadAndPairs, Outcome, UserItemPairs, float_below
 
 USERS_PER_NOISE = 285
@@ -82,14 +87,15 @@ HEAD_SHARE = Fraction(199, 200)
 LIGHT_LOST = Fraction(3, 10)
 """Share of delta for the labels of one round."""
 
-SECOND_SHARE = Fraction(1, 8)
-"""The largest share of one round's epsilon for a second histogram."""
+USERS_PER_CLIPPING = 300
+"""The least ratio of users to the noise of a bin of the histogram at which two rounds are chosen, if most users have
+one or two items, no cap is possible, and most of the counts are those of few items."""
 
-USERS_PER_SECOND_HISTOGRAM = 100
-"""The ratio of users to the noise of a bin of the second histogram, where its share allows for so much."""
+FEW_ITEMS = 16
+"""Two rounds are chosen there if hardly any user has an item that is not among so many."""
 
-SECOND_EVIDENCE = 3.0
-"""Standard errors above 0 that a bin of the second histogram must be to be used."""
+STEEP = 0.5
+"""The largest share of the users, by their capped sums, that other items than these may have for the head."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +134,7 @@ class Auto:
         two_round = _two_round(limit, request)
         rest = Cost.at_most(limit.rho - _tests(two_round), limit.delta)
         light = Light.within_cost(rest, request)
-        return cls._of(two_round, rest, light, rest.rho - rho_laplace(_most_second(light), 1), request)
+        return cls._of(two_round, rest, light, rest.rho - rho_laplace(most_second(light.epsilon), 1), request)
 
     @classmethod
     def at_epsilon(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:
@@ -152,7 +158,7 @@ class Auto:
         light = Light(
             floor_bits(Fraction(alone)), delta * LIGHT_LOST, request.relative_error, request.counts, request.k
         )
-        second = float(_most_second(light)) * (1 + 1e-12)
+        second = float(most_second(light.epsilon)) * (1 + 1e-12)
         rho_second = rho_after_second_test(
             float(epsilon), float_below(delta), mu, test, lost, rho, lost_head, alone, lost_light, second
         )
@@ -180,7 +186,7 @@ class Auto:
 
     def _worst_of_one_round_and_head(self) -> Cost:
         """Return the largest cost of one round and of the head, with the histogram and the other tests."""
-        second = self.second_head.worst_cost() + Cost(rho_laplace(_most_second(self.light), 1))
+        second = self.second_head.worst_cost() + Cost(rho_laplace(most_second(self.light.epsilon), 1))
         branches = (self.light.worst_cost(), self.head.worst_cost(), second)
         rho = max(branch.rho for branch in branches) + _tests(self.two_round)
         return Cost(rho, max(self.delta, *(branch.delta for branch in branches)))
@@ -226,11 +232,13 @@ class Auto:
                 if self._is_precise(self.race, gap):
                     return self._with_tests(self.race.release(head, bits), self.race.name, complete)
         sizes = self.two_round.measure_sizes(pairs, bits)
-        few = are_few(sizes.by_size, self.two_round.histogram_error)
+        error = self.two_round.histogram_error
+        few = are_few(sizes.by_size, error)
         leads = not few and self.two_round.leads(sizes, gap)
         cap, signal = self._cap(sizes, pairs, bits, split=not leads)
         if cap is not None:
-            outcome = self._second(sizes, pairs, bits) if few else self._one_round(cap, sizes, signal, pairs, bits)
+            again = are_few(sizes.by_size, error, USERS_PER_SECOND_HISTOGRAM)
+            outcome = self._second(sizes, pairs, bits) if again else self._one_round(cap, sizes, signal, pairs, bits)
             if outcome is not None:
                 return outcome
         if self.race is not None and complete and not (leads and self.two_round.leading_error < self.race.std_error):
@@ -238,6 +246,10 @@ class Auto:
             outcome = self.race.release(head, bits)
             outcome = self._with_tests(outcome, self.race.name, complete)
             return replace(outcome, positions=numbers[outcome.positions])
+        # The rest of the items and the count at the rank are paid once, so that there is never both.
+        small = self.race is None and cap is None and not few and are_few(sizes.by_size, error, USERS_PER_CLIPPING)
+        has_rest = small or cap is not None
+        few = few or (small and self._is_steep(sizes, pairs, signal, bits))
         tail_matters = sizes.users_per_noise > TAIL_MATTERS * sizes.continued_per_noise
         many = sizes.users_per_noise >= USERS_PER_NOISE and not (tail_matters or few)
         measured = f"about {sizes.users:,.0f} users, and noise of {sizes.scale:,.1f} users per item in the first round"
@@ -246,9 +258,7 @@ class Auto:
             enough = sizes.users_per_noise >= FEWER_USERS_PER_NOISE
             enough = enough or self.two_round.users_per_second_noise(sizes) >= USERS_PER_SECOND_NOISE
             enough = enough and not (tail_matters or few) and self.race is None
-            # The number that one round needs and the count at the rank are paid once, so that there is never both.
-            dense = cap is not None
-            if not enough or not (dense or self._count_at_rank(head, signal, bits) <= POPULAR * sizes.users):
+            if not enough or not (has_rest or self._count_at_rank(head, signal, bits) <= POPULAR * sizes.users):
                 why = f"few users for the number of items they have: {measured}"
                 outcome = self._with_tests(self.head.release(head, bits), self.head.name, why)
                 return replace(outcome, positions=numbers[outcome.positions])
@@ -289,6 +299,7 @@ class Auto:
 
     def _second(self, sizes: Sizes, pairs: HeadAndPairs, bits: Bits) -> Outcome:
         """Release by one round, or from the head, as a second histogram says."""
+        bits = PrefixedBits(bits, 2)  # apart from those of one round with all of its epsilon
         cap, light, spent = self._measure_again(sizes, pairs, bits)
         if cap is not None:
             outcome = light.release(cap, pairs, bits)
@@ -305,8 +316,7 @@ class Auto:
         Returns:
             the cap of one round, or None; one round with the rest of epsilon; and the cost of the second histogram.
         """
-        ample = Fraction(USERS_PER_SECOND_HISTOGRAM * math.sqrt(2) / max(sizes.users, 1.0))
-        epsilon = min(_most_second(self.light), ample)
+        epsilon = second_epsilon(self.light.epsilon, sizes.users)
         noise = DiscreteLaplace(1 / epsilon)
         users = pairs.users_by_size(2 ** np.arange(SCALES)) + noise.draw(bits, "sizes again", SCALES)
         noisy = users.astype(np.float64)
@@ -319,13 +329,34 @@ class Auto:
         """Release by one round, or return None if two rounds would clip hardly any user."""
         watched = _Watched(pairs)
         outcome = self.light.release(cap, watched, bits)
-        # One user moves the rest by at most the cap: it is the least sum that is left without any `DENSE` items.
-        unit = WEIGHT_UNIT * cap.items
-        noisy = add_noise(np.array([watched.rest]), unit, np.array([signal]), bits, "rest of items")
-        std = math.sqrt(COST_UNIT / signal)
-        if float(noisy[0]) / unit <= DENSE_EVIDENCE * std and 20 * DENSE_EVIDENCE * std <= sizes.users:
-            return None  # hardly any user has an item outside the `DENSE` largest; what was computed is not shown
+        rest = self._noisy_rest(watched.rest, cap.items, signal, bits)
+        if self._is_dense(rest, sizes, signal):
+            # Hardly any user has an item outside the `DENSE` largest; what was computed is not shown.
+            return None
         return self._with_tests(outcome, "light", cap.why)
+
+    def _is_steep(self, sizes: Sizes, pairs: UserItemPairs, signal: int, bits: Bits) -> bool:
+        """Return whether the `FEW_ITEMS` largest items have most of the counts, but not all."""
+        watched = _Watched(pairs, FEW_ITEMS)
+        for _ in watched.capped_sums(1):
+            pass  # the rest is added up meanwhile
+        rest = self._noisy_rest(watched.rest, 1, signal, bits)
+        # Where the counts are those of many items, two rounds have more of them, which are small.
+        is_steep = rest <= STEEP * sizes.users
+        return is_steep and not self._is_dense(rest, sizes, signal)
+
+    def _noisy_rest(self, rest: int, cap: int, signal: int, bits: Bits) -> float:
+        """Return the sum over all but the largest items, in units of the cap, with noise.
+
+        One user moves it by at most the cap: it is the least sum that is left without any items of that number.
+        """
+        unit = WEIGHT_UNIT * cap
+        return float(add_noise(np.array([rest]), unit, np.array([signal]), bits, "rest of items")[0]) / unit
+
+    def _is_dense(self, rest: float, sizes: Sizes, signal: int) -> bool:
+        """Return whether hardly any user has an item outside the largest, if there are users enough to tell."""
+        std = math.sqrt(COST_UNIT / signal)
+        return rest <= DENSE_EVIDENCE * std and 20 * DENSE_EVIDENCE * std <= sizes.users
 
     def _head_of(self, pairs: HeadAndPairs) -> tuple[Ints, ExactHead]:
         """Return the numbers of the largest items of the pairs, and their counts as a head."""
@@ -356,10 +387,16 @@ class Auto:
 
 
 class _Watched:
-    """Capped sums of pairs, and the sum of all but the `DENSE` largest of those that were read."""
+    """Capped sums of pairs, and the sum of all but the largest of those that were read.
 
-    def __init__(self, pairs: UserItemPairs) -> None:
+    Args:
+        pairs: the pairs.
+        most: the number of the largest that are left out.
+    """
+
+    def __init__(self, pairs: UserItemPairs, most: int = DENSE) -> None:
         self._pairs = pairs
+        self._most = most
         self._largest = np.zeros(0, dtype=np.int64)
         self.rest = 0
 
@@ -367,10 +404,10 @@ class _Watched:
         """Yield the capped sums of the pairs."""
         for sums in self._pairs.capped_sums(cap):
             ordered = np.append(self._largest, sums)
-            if len(ordered) > DENSE:
-                ordered = np.partition(ordered, -DENSE)
-            self._largest = ordered[-DENSE:]
-            self.rest += int(ordered[:-DENSE].sum())
+            if len(ordered) > self._most:
+                ordered = np.partition(ordered, -self._most)
+            self._largest = ordered[-self._most :]
+            self.rest += int(ordered[: -self._most].sum())
             yield sums
 
 
@@ -387,14 +424,6 @@ def _largest_counts(pairs: UserItemPairs, limit: int) -> tuple[Ints, Ints]:
         items = items[order]
         counts = counts[order]
     return items, counts
-
-
-def _most_second(light: Light) -> Fraction:
-    """Return the largest epsilon of a second histogram.
-
-    Up to 1, its cost and that of one round with the rest of epsilon are at most that of one round alone.
-    """
-    return min(light.epsilon * SECOND_SHARE, Fraction(1))
 
 
 def _two_round(limit: Cost, request: Request) -> TwoRound:

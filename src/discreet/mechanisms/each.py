@@ -12,7 +12,7 @@ import numpy as np
 from discreet.errors import InvariantViolated
 from discreet.mechanisms.auto import Auto
 from discreet.mechanisms.base import Expectation, Mechanism
-from discreet.mechanisms.two_round import are_few
+from discreet.mechanisms.two_round import USERS_PER_SECOND_HISTOGRAM, are_few
 from discreet.noise import Bits
 from discreet.noise.bits import PrefixedBits
 from discreet.values import Cost, Measured, Outcome, SegmentedPairs
@@ -135,7 +135,8 @@ class EachAuto(Auto):
         head = self.head
         light = self.light
         spent = Cost()
-        if cap is not None and are_few(sizes.by_size, self.two_round.histogram_error):
+        if cap is not None and are_few(sizes.by_size, self.two_round.histogram_error, USERS_PER_SECOND_HISTOGRAM):
+            bits = PrefixedBits(bits, 2)  # as in auto
             cap, light, spent = self._measure_again(sizes, pairs, bits)
             head = self.second_head
         if cap is None:

@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import ClassVar, Self
 
 import numpy as np
 
 from discreet.accounting.convert import floor_bits
-from discreet.accounting.gaussian import epsilon_of_branch, mu_gaussian
+from discreet.accounting.gaussian import epsilon_of_branch, mu_gaussian, rho_after_second_test
 from discreet.accounting.laplace import epsilon_of_laplace, rho_laplace
 from discreet.errors import InputError
 from discreet.mechanisms.anchored import SharedLaplace, SharedNoise
-from discreet.mechanisms.base import INTERVAL, Expectation, Likely, Request, require_gaussian, shuffled
+from discreet.mechanisms.base import INTERVAL, UNNAMED, Expectation, Likely, Request, require_gaussian, shuffled
 from discreet.mechanisms.light import INTERVAL as LAPLACE_INTERVAL
 from discreet.mechanisms.light import UNEVEN, loss_of_users
-from discreet.mechanisms.two_round import COST_UNIT, Floats, add_noise, are_few, continued
+from discreet.mechanisms.two_round import (
+    COST_UNIT,
+    SECOND_EVIDENCE,
+    USERS_PER_SECOND_HISTOGRAM,
+    Floats,
+    Ints,
+    add_noise,
+    are_few,
+    continued,
+    most_second,
+    second_epsilon,
+)
 from discreet.noise import Bits, DiscreteLaplace
+from discreet.noise.bits import PrefixedBits
 from discreet.values import CAPPED_BASKET, MAX_BASKET, WEIGHT_UNIT, Cost, ListedPairs, Outcome, float_below
 
 CAPS = (1, 2, 3, 4, 6)
@@ -58,6 +70,7 @@ class Way:
         spread: root mean square of the share that clipping removes from users.
         unseen: standard error of what clipping removes from an item beyond the mean, relative to the count, if the
             noise of the histogram hides users with many items.
+        again: epsilon of the second histogram, 0 without one.
     """
 
     name: str
@@ -66,6 +79,7 @@ class Way:
     kept: float = 1.0
     spread: float = 0.0
     unseen: float = 0.0
+    again: Fraction = Fraction(0)
 
     @property
     def why(self) -> str:
@@ -99,6 +113,7 @@ class KnownAuto:
         relative_error: target relative error of a count, above 0 and below 1.
         epsilon: epsilon of the exact (epsilon, delta) theorem, if it determined mu.
         delta: delta of that theorem; 0 without it.
+        second: rho of Gaussian sums after a second histogram.
     """
 
     domain_size: int
@@ -107,6 +122,7 @@ class KnownAuto:
     relative_error: Fraction
     epsilon: Fraction | None = None
     delta: Fraction = Fraction(0)
+    second: Fraction = field(default=Fraction(0), metadata=UNNAMED)
 
     name: ClassVar[str] = "known-auto"
     lossless: ClassVar[bool] = True
@@ -117,7 +133,9 @@ class KnownAuto:
         _check(request)
         mu = floor_bits(Fraction(math.sqrt(2 * limit.rho) * (1 - 1e-12)))
         rest = limit.rho - Fraction(_histogram(mu), 2 * COST_UNIT)
-        return cls(request.head_limit, mu, epsilon_of_laplace(rest, WEIGHT_UNIT), request.relative_error)
+        pure = epsilon_of_laplace(rest, WEIGHT_UNIT)
+        second = floor_bits(rest - rho_laplace(most_second(pure), 1))
+        return cls(request.head_limit, mu, pure, request.relative_error, second=second)
 
     @classmethod
     def at_epsilon(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:
@@ -135,7 +153,19 @@ class KnownAuto:
         pure = epsilon_of_branch(float(epsilon), float_below(delta), float(mu), test, 0.0, 0.0, 0.0, 0.0)
         if pure == 0:
             return None
-        return cls(request.head_limit, mu, floor_bits(Fraction(pure)), request.relative_error, epsilon, delta)
+        most = float(most_second(Fraction(pure))) * (1 + 1e-12)
+        second = rho_after_second_test(
+            float(epsilon), float_below(delta), float(mu), test, 0.0, 0.0, 0.0, pure, 0.0, most
+        )
+        return cls(
+            request.head_limit,
+            mu,
+            floor_bits(Fraction(pure)),
+            request.relative_error,
+            epsilon,
+            delta,
+            floor_bits(Fraction(second)),
+        )
 
     @classmethod
     def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - always None
@@ -149,7 +179,9 @@ class KnownAuto:
 
     def worst_cost(self) -> Cost:
         """Return the largest cost of a way, with the histogram."""
-        return Cost(max(self.mu**2 / 2, self._measuring + rho_laplace(self.pure, WEIGHT_UNIT)), self.delta)
+        laplace = rho_laplace(self.pure, WEIGHT_UNIT)
+        second = rho_laplace(most_second(self.pure), 1) + self.second
+        return Cost(max(self.mu**2 / 2, self._measuring + max(laplace, second)), self.delta)
 
     def direct_epsilon(self) -> Fraction | None:
         """Return epsilon of the exact theorem, if it determined mu."""
@@ -172,29 +204,34 @@ class KnownAuto:
     def release(self, pairs: ListedPairs, bits: Bits) -> Outcome:
         """Release; the outcome's positions are rows of the domain."""
         way = self._choose(pairs, bits)
+        if way.again:
+            bits = PrefixedBits(bits, 2)  # apart from those of the same way without a second histogram
         places = pairs.places()
         sums = np.zeros(self.domain_size, dtype=np.int64)
         shared_error = None
         is_laplace = way.name == "capped"
         if way.name == "shared":
-            noise = self.shared_noise()
+            noise = self.shared_noise(way.again)
             sums[places] = np.concatenate([sums[:0], *pairs.weighted_sums(float(MAX_BASKET))]) // (WEIGHT_UNIT - 1)
             estimates = (sums + noise.draw(bits, "counts", len(sums))).astype(np.float64)
             shared_error = noise.shared_std
             is_laplace = isinstance(noise, SharedLaplace)
         elif way.name == "scaled":
-            precision = math.ceil(self._sums / way.limit**2)
-            limit = math.sqrt(self._sums / precision) * (1 - 1e-15)
+            budget = self._sums(way.again)
+            precision = math.ceil(budget / way.limit**2)
+            limit = math.sqrt(budget / precision) * (1 - 1e-15)
             sums[places] = np.concatenate([sums[:0], *pairs.weighted_sums(limit)])
             noisy = add_noise(sums, WEIGHT_UNIT, np.full(len(sums), precision), bits, "scaled")
             estimates = noisy / (WEIGHT_UNIT * way.kept)
         else:
             cap = int(way.limit)
             sums[places] = np.concatenate([sums[:0], *pairs.capped_sums(cap)])
-            noisy = sums + self._laplace(cap).draw(bits, "capped", len(sums))
+            noisy = sums + self._laplace(cap, way.again).draw(bits, "capped", len(sums))
             estimates = noisy / (WEIGHT_UNIT * way.kept)
         quantile = LAPLACE_INTERVAL if is_laplace else INTERVAL
-        cost = Cost(self._measuring + rho_laplace(self.pure, WEIGHT_UNIT) if is_laplace else self.mu**2 / 2)
+        laplace = rho_laplace(self.pure - way.again, WEIGHT_UNIT)
+        second = rho_laplace(way.again, 1) if way.again else 0
+        cost = Cost(self._measuring + second + (laplace if is_laplace else self._precision(way.again) / 2))
         counts = np.rint(estimates).astype(np.int64)
         order = shuffled(len(counts), bits, "ties")
         order = order[np.argsort(-counts[order], kind="stable")]
@@ -229,23 +266,53 @@ class KnownAuto:
         noisy = add_noise(users, 1, np.full(len(last), histogram), bits, "sizes").astype(np.float64)
         std = math.sqrt(COST_UNIT / histogram)
         by_size = continued(noisy, std, EVIDENCE, 0.0)
+        few = are_few(by_size, std, USERS_PER_SECOND_HISTOGRAM)
+        way = self._least(noisy, std, EVIDENCE, last, HIDDEN if few else 0.0)
+        if not few or way.name == "shared" or not self.second:
+            return way
+        # Of few users noise may hide those with most of the pairs, and clipping by this histogram takes most of them.
+        epsilon = second_epsilon(self.pure, float(by_size.sum()))
+        noise = DiscreteLaplace(1 / epsilon)
+        noisy = (users + noise.draw(bits, "sizes again", len(last))).astype(np.float64)
+        return self._least(noisy, noise.std, SECOND_EVIDENCE, last, 1.0, epsilon)
+
+    def _least(
+        self,
+        noisy: Floats,
+        std: float,
+        evidence: float,
+        last: Ints,
+        hidden: float,
+        again: Fraction = Fraction(0),
+    ) -> Way:
+        """Return the way with the least error that a noisy histogram predicts.
+
+        Args:
+            noisy: users by their number of listed items, shape (n,).
+            std: standard error of each bin.
+            evidence: standard errors above 0 that a bin must be to be used.
+            last: the largest number of items of each bin, shape (n,).
+            hidden: how many times what noise hides counts in the choice, and if above 1, in intervals.
+            again: epsilon of the second histogram, 0 for the first.
+        """
+        unclipped = Way("shared", math.inf, self.shared_noise(again).std, again=again)
+        by_size = continued(noisy, std, evidence, 0.0)
         if by_size.sum() == 0:
             return unclipped
-        tail = continued(noisy, std, EVIDENCE, 1.0)
+        tail = continued(noisy, std, evidence, 1.0)
         n = np.sqrt((last // 2 + 1.0) * np.minimum(last, self.domain_size))
         ways = [unclipped]
         for cap in CAPS:
             if cap <= self.domain_size:
                 weights = np.where(n > CAPPED_BASKET * cap, 0, np.minimum(1, cap / n))
-                ways.append(_way("capped", cap, self._capped(cap), 1 - weights, n, by_size, tail))
+                ways.append(_way("capped", cap, self._capped(cap, again), 1 - weights, n, by_size, tail))
         for limit in 2.0 ** (np.arange(4 * math.ceil(math.log2(self.domain_size)) + 1) / 8):
             weights = np.minimum(1, limit / np.sqrt(n))
-            ways.append(_way("scaled", limit, self._scaled(limit), 1 - weights, n, by_size, tail))
+            ways.append(_way("scaled", limit, self._scaled(limit, again), 1 - weights, n, by_size, tail))
         size = TYPICAL_SIZE * float(by_size @ n) / self.domain_size
         lost = LARGEST_LOSS * float(self.relative_error)
-        ways = [way for way in ways if way.loss <= lost]
-        if are_few(by_size, std):
-            ways = [replace(way, unseen=HIDDEN * way.unseen) for way in ways]
+        ways = [replace(way, unseen=max(hidden, 1.0) * way.unseen, again=again) for way in ways if way.loss <= lost]
+        if hidden:
             return min(ways, key=lambda way: math.hypot(way.noise, max(way.loss, way.unseen) * size))
         return min(ways, key=lambda way: math.hypot(way.noise, way.loss * size))
 
@@ -254,31 +321,38 @@ class KnownAuto:
         """The rho of the histogram."""
         return Fraction(_histogram(self.mu), 2 * COST_UNIT)
 
-    @property
-    def _sums(self) -> int:
-        """The cost of a user in Gaussian sums, in units of 1 / `COST_UNIT`."""
-        return math.floor(self.mu**2 * COST_UNIT) - _histogram(self.mu)
+    def _precision(self, again: Fraction) -> Fraction:
+        """Return twice the rho of Gaussian sums, after a second histogram if *again* is not 0."""
+        return 2 * self.second if again else self.mu**2 - 2 * self._measuring
 
-    def shared_noise(self) -> SharedNoise:
-        """Return the least noise of counts without clipping: Laplace, at the price of capped sums, for few items."""
-        gaussian = SharedNoise.of(self.domain_size, self.mu**2 - 2 * self._measuring)
+    def _sums(self, again: Fraction) -> int:
+        """Return the cost of a user in Gaussian sums, in units of 1 / `COST_UNIT`."""
+        return math.floor(self._precision(again) * COST_UNIT)
+
+    def shared_noise(self, again: Fraction = Fraction(0)) -> SharedNoise:
+        """Return the least noise of counts without clipping: Laplace, at the price of capped sums, for few items.
+
+        Args:
+            again: epsilon of the second histogram, 0 without one, as of the other noises.
+        """
+        gaussian = SharedNoise.of(self.domain_size, self._precision(again))
         if not _histogram(self.mu):
             return gaussian
-        laplace = SharedLaplace.of(self.domain_size, self.pure)
-        is_paid = laplace.rho(self.domain_size) <= rho_laplace(self.pure, WEIGHT_UNIT)
+        laplace = SharedLaplace.of(self.domain_size, self.pure - again)
+        is_paid = laplace.rho(self.domain_size) <= rho_laplace(self.pure - again, WEIGHT_UNIT)
         return laplace if is_paid and laplace.std < gaussian.std else gaussian
 
-    def _scaled(self, limit: float) -> float:
+    def _scaled(self, limit: float, again: Fraction = Fraction(0)) -> float:
         """Return the standard deviation of the noise of scaled sums, in users."""
-        return limit * math.sqrt(COST_UNIT / self._sums)
+        return limit * math.sqrt(COST_UNIT / self._sums(again))
 
-    def _capped(self, cap: int) -> float:
+    def _capped(self, cap: int, again: Fraction = Fraction(0)) -> float:
         """Return the standard deviation of the noise of capped sums, in users."""
-        return self._laplace(cap).std / WEIGHT_UNIT
+        return self._laplace(cap, again).std / WEIGHT_UNIT
 
-    def _laplace(self, cap: int) -> DiscreteLaplace:
+    def _laplace(self, cap: int, again: Fraction) -> DiscreteLaplace:
         """Return the noise of capped sums, in units of 1 / `WEIGHT_UNIT`; weights of a user add up to below *cap*."""
-        return DiscreteLaplace(cap * WEIGHT_UNIT / self.pure)
+        return DiscreteLaplace(cap * WEIGHT_UNIT / (self.pure - again))
 
 
 def _way(name: str, limit: float, noise: float, lost: Floats, n: Floats, users: Floats, tail: Floats) -> Way:

@@ -126,7 +126,16 @@ THINNING = 1.3
 """The number of users is assumed to fall by at least this factor per bin of larger sizes."""
 
 USERS_PER_HISTOGRAM = 75
-"""The least ratio of users to the noise of a bin of the histogram at which it decides alone."""
+"""The least ratio of users to the noise of a bin of the histogram at which two rounds may be chosen by it."""
+
+USERS_PER_SECOND_HISTOGRAM = 100
+"""The ratio of users to the noise of a bin of a second histogram, which is used where the first one has less."""
+
+SECOND_SHARE = Fraction(1, 8)
+"""The largest share of an epsilon for a second histogram."""
+
+SECOND_EVIDENCE = 3.0
+"""Standard errors above 0 that a bin of the second histogram must be to be used."""
 
 APART = 5.0
 """Standard errors above what so falls from which on a bin counts as it was measured."""
@@ -829,15 +838,29 @@ def believable(noisy: Floats, std: float, evidence: float, sure: float = 0.0) ->
     return np.where(noisy - result >= APART * std, noisy, result)
 
 
-def are_few(by_size: Floats, std: float) -> bool:
+def are_few(by_size: Floats, std: float, least: float = USERS_PER_HISTOGRAM) -> bool:
     """Return whether noise may hide users who have most of the pairs: of few users, most of whom have one or two items.
 
     Args:
         by_size: users with 1, 2, 3 to 4, ... items, shape (n,).
         std: standard error of each bin.
+        least: the least ratio of users to *std* that is not few.
     """
     users = float(by_size.sum())
-    return users < USERS_PER_HISTOGRAM * std and float(by_size[:2].sum()) > users / 2
+    return users < least * std and float(by_size[:2].sum()) > users / 2
+
+
+def most_second(epsilon: Fraction) -> Fraction:
+    """Return the largest epsilon of a second histogram, which what follows pays of *epsilon*.
+
+    Up to 1, its cost and that of Laplace sums with the rest of epsilon are at most that of the sums alone.
+    """
+    return min(epsilon * SECOND_SHARE, Fraction(1))
+
+
+def second_epsilon(epsilon: Fraction, users: float) -> Fraction:
+    """Return what a second histogram takes of *epsilon* for bins with noise of a hundredth of *users*, or more."""
+    return min(most_second(epsilon), Fraction(USERS_PER_SECOND_HISTOGRAM * math.sqrt(2) / max(users, 1.0)))
 
 
 def continued(noisy: Floats, std: float, evidence: float, beyond: float) -> Floats:
