@@ -27,6 +27,12 @@ def test_the_page_shows_the_numbers_that_were_measured():
     assert page == accuracy.with_results(page, accuracy.read())
 
 
+def test_rows_that_are_kept_are_written_as_they_were(tmp_path):
+    """`python -m benchmarks.accuracy --auto` measures one method again."""
+    accuracy.write_numbers(accuracy.read(), tmp_path)
+    assert (tmp_path / "accuracy.csv").read_bytes() == (accuracy.ROOT / "docs" / "accuracy.csv").read_bytes()
+
+
 class TestPromises:
     """What the documentation says of a release's accuracy holds in docs/accuracy.csv."""
 
