@@ -121,6 +121,29 @@ def test_users_with_too_many_items_are_left_out_with_their_items(monkeypatch, ha
         assert pairs.labels(np.arange(3)).to_pydict() == {"item": ["a", "b", "c"]}
 
 
+@pytest.mark.parametrize("has_duplicates", [True, False])
+def test_rows_are_counted_by_user_only_where_an_array_could_be_too_long(monkeypatch, has_duplicates):
+    """No user has more items than there are, but arrays with an element for each row may have more of these."""
+    monkeypatch.setattr("discreet.engines.pairs.MAX_BASKET", 3)
+    monkeypatch.setattr(StandardPairs, "_collects_duplicates", has_duplicates)
+    few = [(1, "a"), (1, "b"), (1, "c"), (1, "c"), (1, "c"), (2, "c")]
+    for others, counted in (([], has_duplicates), ([(3, "d"), (3, "d"), (3, "d"), (3, "d")], True)):
+        table = table_of([*few, *others])
+        with opened(table) as pairs:
+            assert any("FROM discreet_rows GROUP BY u" in statement for statement in pairs.written) == counted
+            check_pair_queries(pairs, reference_pairs(table, REQUEST, largest_basket=3))
+
+
+def test_users_are_counted_by_size_once():
+    """Histograms with other bounds are sums of the same counts."""
+    with opened(OF_EVERY_SIZE) as pairs:
+        assert pairs.users_by_size(np.array([1, 2, 40])).tolist() == [1, 1, 37]
+        statements = len(pairs.written)
+        assert pairs.users_by_size(np.array([5, 38])).tolist() == [5, 34]
+        assert pairs.users_by_size(np.array([0])).tolist() == [39]
+        assert len(pairs.written) == statements
+
+
 def test_users_of_many_sizes_have_the_integers_of_numpy():
     """Weights of users with up to 39 items, on both sides of the size above which a cap leaves them none."""
     with opened(OF_EVERY_SIZE) as pairs:

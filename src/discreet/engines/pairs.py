@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -64,6 +65,7 @@ class SqlPairs(ABC):
     def __init__(self, words: HeadStatement) -> None:
         self._words = words
         self._item_count: int | None = None
+        self._by_size: pa.Table | None = None
         self._few = f"n <= {MAX_BASKET}"  # a condition on users
 
     @abstractmethod
@@ -111,11 +113,13 @@ class SqlPairs(ABC):
         return bool((_int64(table, "a") != _int64(table, "b"))[0])
 
     def users_by_size(self, bounds: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Count users by their number of items."""
-        last = len(bounds) - 1  # also for users with more items than its bound
-        whens = " ".join(f"WHEN n <= {bound} THEN {place}" for place, bound in enumerate(bounds.tolist()))
-        sized = f"SELECT CASE {whens} ELSE {last} END AS a FROM {self._users}"
-        return _histogram(self._select(f"SELECT a, count(*) AS b FROM ({sized}) AS s GROUP BY a"), len(bounds))
+        """Count users by their number of items; the engine counts them once for all bounds."""
+        if self._by_size is None:
+            self._by_size = self._select(f"SELECT n AS a, count(*) AS b FROM {self._users} GROUP BY n")
+        users = np.zeros(len(bounds), dtype=np.int64)
+        places = np.searchsorted(bounds[:-1], _int64(self._by_size, "a"))  # the last bin has no upper bound
+        np.add.at(users, places, _int64(self._by_size, "b"))
+        return users
 
     def weighted_sums(self, limit: float) -> Iterator[NDArray[np.int64]]:
         """Add up the weights of every item's users."""
@@ -236,7 +240,12 @@ class HashedPairs(SqlPairs):
 
     Args:
         prefix: prefix of the relations' names.
+
+    Attributes:
+        _collects_duplicates: True if the array of a user has an element for every row before it is made distinct.
     """
+
+    _collects_duplicates: ClassVar[bool] = False
 
     def __init__(self, words: HeadStatement, prefix: str = "discreet_") -> None:
         super().__init__(words)
@@ -248,21 +257,26 @@ class HashedPairs(SqlPairs):
     def _statements(self) -> Iterator[tuple[str, str]]:
         """Yield each relation with its SELECT, to be written before the next.
 
-        Mostly no user has so many rows that there can be too many items. Finding that out takes less time than to
-        exclude no user. An array of more items could be longer than the engine allows.
+        An array of too many items could be longer than the engine allows. A user has no more items than there are, so
+        that mostly no rows need to be counted by user.
         """
         labels = self._words.items
-        yield self._rows, self._words.rows()
         source = self._rows
-        if self._has_large(f"(SELECT count(*) AS n FROM {source} GROUP BY u) AS s"):
+        yield source, self._words.rows()
+        yield from self._numbering(source).items()
+        are_equal = self._has_equal_names()
+        may_have_large = self._collects_duplicates or self.count_items() > MAX_BASKET
+        if may_have_large and self._has_large(f"(SELECT count(*) AS n FROM {source} GROUP BY u) AS s"):
             distinct = f"SELECT DISTINCT {labels}, u FROM {source}"
             sizes = f"SELECT u, count(*) AS n FROM ({distinct}) AS e GROUP BY u"
             large = f"SELECT u FROM ({sizes}) AS m WHERE NOT {self._few} AND m.u = d.u"
-            yield self._kept, f"{distinct} AS d WHERE NOT EXISTS ({large})"
             source = self._kept
-        yield from self._numbering(source).items()
+            yield source, f"{distinct} AS d WHERE NOT EXISTS ({large})"
+            self._numbered = f"{source}_items"
+            yield from self._numbering(source).items()
+            are_equal = self._has_equal_names()
         names = f"SELECT u, {self._hash()} AS h FROM {source}"
-        if self._has_equal_names():
+        if are_equal:
             names = f"SELECT u, item AS h FROM {joined_items(self._words, source, self._numbered)}"
             self._numbered = f"(SELECT {labels}, item, item AS h FROM {self._numbered}) AS i"
         yield self._baskets, f"SELECT u, {self._distinct('h')} AS hs FROM {self._by_user(names)} GROUP BY u"

@@ -344,6 +344,8 @@ class TrinoPairs(HashedPairs):
         prefix: unique prefix of the tables' names.
     """
 
+    _collects_duplicates = True  # array_agg(DISTINCT h) takes more time than to count the rows of users, too
+
     def __init__(
         self,
         words: TrinoStatement,
