@@ -550,18 +550,19 @@ def scheduled_version(schedule: Schedule, now: datetime.datetime) -> str:
     zone = zoneinfo.ZoneInfo(schedule.zone)
     local = now.astimezone(zone)
     hour, minute = schedule.at.split(":")
-    changes = []  # around that time: at least one before it, and perhaps later ones
+    # The changes around that time: at least one before it, and perhaps later ones.
     if schedule.schedule == "hourly":
         this = local.replace(minute=int(minute))  # its seconds are those of now, and are not shown
-        for hours in range(-3, 2):  # clocks are put forward or back by up to two hours
-            at = this + datetime.timedelta(hours=hours)
-            changes += [at.replace(fold=fold) for fold in (0, 1)]
+        hours = (this + datetime.timedelta(hours=hours) for hours in range(-3, 2))  # clocks change by two hours at most
+        changes = [at.replace(fold=fold) for at in hours for fold in (0, 1)]
     else:
-        for days in range(-32, 2):
-            date = local.date() + datetime.timedelta(days=days)
-            skipped = {"weekly": _DAYS[date.weekday()] != schedule.day, "monthly": date.day != 1}
-            if not skipped.get(schedule.schedule):
-                changes.append(datetime.datetime.combine(date, datetime.time(int(hour), int(minute)), zone))
+        at = datetime.time(int(hour), int(minute), tzinfo=zone)
+        days = [local.date() + datetime.timedelta(days=days) for days in range(-32, 2)]
+        if schedule.schedule == "weekly":
+            days = [day for day in days if _DAYS[day.weekday()] == schedule.day]
+        elif schedule.schedule == "monthly":
+            days = [day for day in days if day.day == 1]
+        changes = [datetime.datetime.combine(day, at) for day in days]
     past = (moment for moment in (change.astimezone(datetime.UTC) for change in changes) if moment <= now)
     return max(past).astimezone(zone).isoformat(timespec="minutes")
 
