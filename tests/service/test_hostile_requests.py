@@ -8,13 +8,16 @@ import inspect
 import pkgutil
 import re
 import time
+from functools import partial
+from urllib.parse import urlencode
 
 import pytest
 
 import discreet
+from discreet.service.settings import ServiceSettings
 from discreet.values import Cost
 from tests.service.browser import Browser
-from tests.service.deployment import Service, fake_runtime, shared_pool, slug
+from tests.service.deployment import shared_pool, slug
 from tests.service.trino_client import error, last, post
 
 MAX_CPU_SECONDS = 1.0
@@ -47,20 +50,25 @@ TEXTS = {
 }
 
 
+FORM = "application/x-www-form-urlencoded"
+MAX_BODY = f"max_body_bytes = {ServiceSettings.model_fields['max_body_bytes'].default}"
+"""The setting of a service, in place of the small one of other tests."""
+
+
 @pytest.fixture
-def measured(deployment):
+def measured(services):
     """Return a service, and a function that sends a request and checks what it took."""
-    with Service(deployment, runtime=fake_runtime(deployment.clock)) as service:
-        service.no_engine()
+    service = services(service=MAX_BODY)
 
-        def check(name, work):
-            began = time.process_time()
-            reply = work()
-            took = time.process_time() - began
-            assert took < MAX_CPU_SECONDS, f"{name} takes {took:.2f} s of the service's CPU"
-            assert reply is None or reply.status_code < 500, f"{name} is {reply.status_code}: {reply.text[:300]}"
+    def check(name, work):
+        began = time.process_time()
+        reply = work()
+        took = time.process_time() - began
+        assert took < MAX_CPU_SECONDS, f"{name} takes {took:.2f} s of the service's CPU"
+        assert reply.status_code < 500, f"{name} is {reply.status_code}: {reply.text[:300]}"
+        return reply
 
-        yield service, check
+    return service, check
 
 
 @pytest.mark.timeout(300)
@@ -79,7 +87,8 @@ def test_no_statement_of_a_trino_client_freezes_the_service(measured):
     service, check = measured
     for name, text in TEXTS.items():
         for sql in (text, f"EXPLAIN {text}"):
-            check(f"{name} of Trino", lambda sql=sql: _sent(service, sql))
+            reply = check(f"{name} of Trino", lambda sql=sql: _sent(service, sql))
+            assert reply.status_code != 413, f"{name} was not read"
 
 
 def _sent(service, sql):
@@ -97,7 +106,8 @@ def test_no_page_freezes_the_service(measured):
     assert browser.log_in(service.keys["ann"]).status_code == 303
     browser.get("/ask")
     for name, text in TEXTS.items():
-        check(f"{name} on a page", lambda text=text: browser.post("/ask", sql=text))
+        reply = check(f"{name} on a page", lambda text=text: browser.post("/ask", sql=text))
+        assert reply.status_code != 413 or len(urlencode({"sql": text})) > 60_000, f"{name} was not read"
         check(f"{name} in an address", lambda text=text: browser.get("/ask", params={"sql": text[:9_000]}))
 
 
@@ -179,6 +189,56 @@ def test_no_number_freezes_the_service(measured, method, path, request_):
         check(
             f"{path[:60]} by {who}", lambda who=who: service.send(method, path, who, **request_ | {"headers": headers})
         )
+
+
+HEADERS = [
+    *(("Cookie", text) for text in ('a="' + "\\" * 60_000 + '"', "a=b;" * 15_000, 'a="' + "\\101" * 15_000 + '"')),
+    *(("Accept", text) for text in ("a/b," * 15_000, "text/csv;" + "q=1;" * 15_000)),
+    *(("Authorization", f"{kind} {text * 15_000}") for kind in ("Basic", "Bearer") for text in ("QUFB", ".e30", "= ")),
+    *(("X-Trino-Session", text) for text in ("a=b," * 15_000, "epsilon=1," * 6_000, "a.b.c=" + "%41" * 20_000)),
+    *(("X-Trino-Prepared-Statement", text) for text in ("a=SELECT+1," * 5_000, "a=" + "%2F%2A" * 10_000)),
+    ("X-Trino-Extra-Credential", "a=b," * 15_000),
+    ("traceparent", "00-" + "0" * 60_000),
+    ("Idempotency-Key", "a" * 60_000),
+    ("Referer", "http://" + "a." * 30_000),
+    ("Host", "a:" + "1" * 60_000),
+]
+
+
+@pytest.mark.parametrize(("method", "path"), [("GET", "/ask"), ("POST", "/v1/statement"), ("POST", "/v1/sql")])
+def test_no_header_freezes_the_service(measured, method, path):
+    """With a key and without: a header is 64 KiB long at most, behind the proxy of examples/deploy."""
+    service, check = measured
+    for name, text in HEADERS:
+        headers = {"Content-Type": "application/json", name: text}
+        for who in (None,) if name == "Authorization" else ("ann", None):
+            send = partial(service.send, method, path, who, content=b'{"sql": "SELECT 1"}', headers=headers)
+            check(f"{name}: {text[:20]} of {who} on {path}", send)
+
+
+FORMS = [
+    *(f"{field}=country%3DIN&" * (60_000 // len(f"{field}=country%3DIN&")) for field in ("pick", "preset", "item")),
+    "filter=day&low=2026-01-01&high=2026-01-02&" * 1_400,
+    "where=" + "article+%3D+%27a%27+OR+" * 800 + "true",
+    "&".join(f"a{n}=1" for n in range(7_000)),
+    "&" * 60_000,
+    "sql=" + "%" * 60_000,
+]
+
+
+def test_no_form_freezes_the_service(measured):
+    """As an address, and as a form that is sent; with a session and without."""
+    service, check = measured
+    browser = Browser(service)
+    assert browser.log_in(service.keys["ann"]).status_code == 303
+    stranger = Browser(service)
+    for form in FORMS:
+        typed = f"from=a&dataset=reads&measure=users&{form}"
+        check(f"{form[:20]} in an address", partial(browser.get, f"/ask?{typed}"))
+        check(f"{form[:20]} of a stranger", partial(stranger.get, f"/login?{typed}"))
+        for one, path in ((browser, "/ask"), (stranger, "/login")):
+            send = partial(one.request, "POST", path, content=typed, headers={"Content-Type": FORM})
+            check(f"{form[:20]} as a form of {path}", send)
 
 
 # -------------------------------------------------------------------------------------------------------- patterns

@@ -15,7 +15,7 @@ from discreet.query.sql import parse_select, to_sql
 from discreet.service.doors.pages import analyst
 from discreet.values import Cost
 from tests.service.browser import Browser
-from tests.service.deployment import ACT, CATALOG, Deployment, put_grant
+from tests.service.deployment import ACT, CATALOG, KNOWN, Deployment, put_grant
 from tests.service.doors.pages.test_site import TOP
 
 
@@ -69,6 +69,15 @@ def test_a_whole_statement_is_priced_answered_and_free_the_second_time(service, 
     assert "Free" in ann.get("/ask", params={"sql": sql, "epsilon": "0.5"}).text
     assert ann.post("/ask", sql=sql, epsilon="0.5").headers["location"] == f"{link}&free=1"
     assert service.balance().used.rho == used
+
+
+def test_a_statement_that_no_link_can_hold_is_shown_at_once(ann, monkeypatch):
+    """Its answer was paid for, so it is on the page that the form returns."""
+    monkeypatch.setattr(analyst, "_MAX_LINK_LENGTH", 10)
+    ann.get("/ask")
+    shown = ann.post("/ask", sql=f"SELECT upper(country) AS name, count, count / 2 FROM ({KNOWN})")
+    assert shown.status_code == 200
+    assert sorted(re.findall(r'data-label="name">(\w+)<', shown.text)) == ["IN", "US", "XX"]
 
 
 def test_a_statement_has_a_link_that_its_account_alone_can_open(service, ann):

@@ -112,7 +112,7 @@ class AnalystPages:
 
     # ---------------------------------------------------------------------------------------------- ask
 
-    @Operation("POST", "/ask", role="analyst", parameters=(*_QUERY, KEY))
+    @Operation("POST", "/ask", role="analyst", parameters=(*_QUERY, KEY, _FREE))
     async def ask(self, visit: Visit) -> Response:
         """Submit the query or statement of the form, and redirect to its answer."""
         if visit.text("from"):  # without scripts, a button rebuilds the statement from the fields
