@@ -368,7 +368,7 @@ def test_a_service_with_a_certificate_speaks_tls(folder, keys):
     trusting = ssl.create_default_context(cafile=certificate)
     with ServiceProcess(folder, keys) as service:
         assert service.url.startswith("https://127.0.0.1:")
-        with httpx.Client(base_url=service.url, auth=("ann", keys["analyst"]), verify=trusting) as client:
+        with httpx.Client(base_url=service.url, auth=("ann", keys["analyst"]), verify=trusting, timeout=60) as client:
             reply = client.post("/v1/statement", content=b"SELECT 1").json()
             assert reply["nextUri"].startswith(service.url)
             while "nextUri" in reply:
