@@ -14,6 +14,10 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.servers import process
 
+# Servers live for minutes and answer small queries: the optimizing compiler takes more CPU time than it saves.
+# Servers of benchmarks start without this.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory):
