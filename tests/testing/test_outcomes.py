@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import random
 from dataclasses import replace
 
@@ -29,6 +30,18 @@ class SameHeads(DuckDBEngine):
             return engine.head(request, **parts)
 
 
+class Moves(OnlyHeads):
+    """Adds 2^62 to one kind of numbers of each head that has them: many more than one user does."""
+
+    moved = "counts"
+
+    def head(self, request, **parts):
+        """See `Engine.head`."""
+        head = super().head(request, **parts)
+        numbers = getattr(head, self.moved)
+        return head if numbers is None else replace(head, **{self.moved: numbers + 2**62})
+
+
 class Fails(DuckDBEngine):
     """Fails."""
 
@@ -52,7 +65,9 @@ class UnweightedRows(DuckDBEngine):
 def table_of(more):
     """Make a table of users with an item, and of so many more with three items each."""
     pairs = [(f"u{n}", f"i{n % 4}") for n in range(20)] + [(f"z{n}", item) for n in range(more) for item in "abc"]
-    return pa.table({"who": [user for user, _ in pairs], "item": [item for _, item in pairs], "n": [7] * len(pairs)})
+    day = datetime.date(2024, 2, 29)
+    users, items = zip(*pairs, strict=True)
+    return pa.table({"who": users, "item": items, "n": [7] * len(pairs), "day": [day] * len(pairs)})
 
 
 def compare(kind, more):
@@ -74,6 +89,15 @@ def test_what_one_user_cannot_change_is_noticed(kind, more):
     """Counts of two more users, sums of pairs of two more though heads are equal, an error, and an average's rows."""
     with pytest.raises(AssertionError):
         compare(kind, more)
+
+
+@pytest.mark.parametrize("moved", ["rows", "before", "reached", "scaled", "users", "scaled_rows", "row_users"])
+def test_every_kind_of_number_of_a_head_is_compared(moved):
+    """Those beside counts and sums: of averages, of private bounds, and of running counts."""
+    with contextlib.closing(Moves(table_of(0))) as one, contextlib.closing(OnlyHeads(table_of(0))) as other:
+        one.moved = moved
+        with pytest.raises(AssertionError):
+            check_outcomes(one, other, random.Random(1), 2000)  # noqa: S311 - of test data
 
 
 def test_random_requests_have_no_private_bound_of_zero():

@@ -26,7 +26,9 @@ import pyarrow as pa
 from discreet.engines.base import Engine, has_all_pair_queries
 from discreet.errors import DiscreetError, InputError
 from discreet.head_request import (
+    ROW_UNIT,
     And,
+    Arrivals,
     Comparison,
     Constant,
     Derived,
@@ -83,8 +85,8 @@ _LIMIT = 1.5
 _CAP = 2
 _SIZES = np.array([1, 2, 3, 4, 8, 2**20])
 
-_Head = dict[tuple[Any, ...], tuple[int, int, int]]
-"""Counts, sums and numbers of rows by label, in Python values."""
+_Head = dict[tuple[Any, ...], list[int]]
+"""All numbers of an item by its labels, in Python values."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -93,6 +95,7 @@ class _Outcome:
 
     error: str | None = None
     head: _Head = dataclasses.field(default_factory=dict)
+    users_by_length: list[list[int]] = dataclasses.field(default_factory=list)
     users_by_size: list[int] = dataclasses.field(default_factory=lambda: [0] * len(_SIZES))
     weighted: dict[tuple[Any, ...], int] = dataclasses.field(default_factory=dict)
     capped: dict[tuple[Any, ...], int] = dataclasses.field(default_factory=dict)
@@ -124,8 +127,9 @@ def check_outcomes(with_user: Engine, without_user: Engine, rng: random.Random, 
     Raises:
         AssertionError: only one engine raises, or they raise different errors; or the request's users are in who, and
             one user moves a count by more than rows_per_group, or a sum or the rows of an average by more than their
-            bounds, or more items than groups_per_user, or several segments; or a sum of the pair queries by more than
-            the user's weight.
+            bounds, or their length at a private bound by more than it, or more items than groups_per_user, or several
+            segments, or an earlier count by more than 1, or several items of a place; or is counted as several users
+            by length or size; or moves a sum of the pair queries by more than the user's weight.
     """
     for _ in range(number):
         request = random_request(rng, without_user)
@@ -135,30 +139,48 @@ def check_outcomes(with_user: Engine, without_user: Engine, rng: random.Random, 
         without = _outcome(without_user, request, seed, with_pairs)
         assert with_row.error == without.error, f"with the user {with_row.error}, without {without.error}: {request}"
         if request.user == USER:  # the values of another column are many users
-            _check_head(with_row.head, without.head, request)
+            _check_head(with_row, without, request)
             _check_pairs(with_row, without, request)
 
 
-def _check_head(head: _Head, without: _Head, request: HeadRequest) -> None:
+def _check_head(outcome: _Outcome, without: _Outcome, request: HeadRequest) -> None:
+    ranges = [(0, request.rows_per_group)]
+    squares = []
+    if request.summed is not None:
+        summed = request.summed
+        ranges.append((-summed.most, summed.most))
+        ranges += [(0, summed.most_rows)] if summed.rows is not None else []
+        squares += [square * (ROW_UNIT * summed.step) ** 2 for square in request.squared_lengths]
+        squares += [square * (ROW_UNIT * summed.of_rows.step) ** 2 for square in request.squared_row_lengths]
+    if request.arrivals is not None:
+        ranges += [(0, 1)] if request.arrivals.before is not None else []
+        squares += [1] * len(request.arrivals.reached)
+    nothing = [0] * (len(ranges) + len(squares))
     moved = {
-        labels: tuple(a - b for a, b in zip(head.get(labels, (0, 0, 0)), without.get(labels, (0, 0, 0)), strict=True))
-        for labels in {*head, *without}
+        labels: np.subtract(outcome.head.get(labels, nothing), without.head.get(labels, nothing), dtype=object)
+        for labels in {*outcome.head, *without.head}
     }
     moved = {labels: change for labels, change in moved.items() if any(change)}
-    summed = request.summed
-    most, most_rows = (0, 0) if summed is None else (summed.most, summed.most_rows)
-    for count, total, rows in moved.values():
-        assert 0 <= count <= request.rows_per_group, request
-        assert abs(total) <= most, request
-        assert 0 <= rows <= most_rows, request
-    assert request.groups_per_user is None or len(moved) <= request.groups_per_user, request
+    for change in moved.values():
+        assert all(low <= number <= high for number, (low, high) in zip(change, ranges, strict=False)), request
+    # A user has one item in a place, and sums and rows at a private bound of at most its length, in parts of a step.
+    for place, square in enumerate(squares, len(ranges)):
+        assert sum(change[place] ** 2 for change in moved.values()) <= square, request
+    kept = sum(1 for change in moved.values() if any(change[: len(ranges)]))
+    assert request.groups_per_user is None or kept <= request.groups_per_user, request
     assert not request.each or len({labels[: len(request.each)] for labels in moved}) <= 1, request
+    for users, users_without in zip(outcome.users_by_length, without.users_by_length, strict=True):
+        _check_users(users, users_without, request)
+
+
+def _check_users(users: list[int], without: list[int], request: HeadRequest) -> None:
+    moved = [a - b for a, b in zip(users, without, strict=True)]
+    assert min(moved, default=0) >= 0, request
+    assert sum(moved) <= 1, request
 
 
 def _check_pairs(outcome: _Outcome, without: _Outcome, request: HeadRequest) -> None:
-    sizes = [a - b for a, b in zip(outcome.users_by_size, without.users_by_size, strict=True)]
-    assert min(sizes, default=0) >= 0, request
-    assert sum(sizes) <= 1, request
+    _check_users(outcome.users_by_size, without.users_by_size, request)
     for query, share in (("weighted", lambda size: _LIMIT / math.sqrt(size)), ("capped", lambda size: _CAP / size)):
         sums = getattr(outcome, query)
         sums_without = getattr(without, query)
@@ -210,19 +232,26 @@ def random_request(rng: random.Random, engine: Engine) -> HeadRequest:
     domain = None
     if listed is not None and not segment_columns and len(items) == 1 and rng.random() < 0.2:
         domain = pa.table({items[0]: listed})
+    groups = rng.choice([None, None, 1, 2])
+    arrivals = None
+    is_plain = items and summed is None and domain is None and segments is None
+    if is_plain and columns.get("start") in {Kind.DATE, Kind.TIMESTAMP} and getattr(engine, "has_arrivals", False):
+        before = rng.choice([None, "0001-01-01", "2024-02-29", "9999-12-31"])
+        arrivals = Arrivals("start", 1, before, reached=() if groups is None else (1, 2, 10))
     return HeadRequest(
         user,
         tuple(items),
         10_000 if domain is None else len(domain),
         _predicate(rng, columns, 3) if rng.random() < 0.7 else None,
-        rng.choice([1, 1, 2, 2**31]),
-        rng.choice([None, None, 1, 2]),
+        1 if arrivals else rng.choice([1, 1, 2, 2**31]),
+        groups,
         keep_missing=rng.random() < 0.3,
         summed=summed,
         domain=domain,
         derived=derived,
         each=segment_columns,
         segments=segments,
+        arrivals=arrivals,
     )
 
 
@@ -246,8 +275,8 @@ def _outcome(engine: Engine, request: HeadRequest, seed: bytes, with_pairs: bool
     outcome = _Outcome()
     try:
         head = engine.head(request, seed=seed)
-        if with_pairs and engine.has_pairs and request.items and request.listed is None and request.summed is None:
-            plain = dataclasses.replace(request, rows_per_group=1, groups_per_user=None)
+        if with_pairs and engine.has_pairs and request.items and request.segments is None and request.summed is None:
+            plain = dataclasses.replace(request, rows_per_group=1, groups_per_user=None, arrivals=None)
             with engine.pairs(plain) as pairs:
                 outcome.users_by_size = pairs.users_by_size(_SIZES).tolist()
                 weighted = gathered(pairs.weighted_sums(_LIMIT)).tolist()
@@ -257,8 +286,10 @@ def _outcome(engine: Engine, request: HeadRequest, seed: bytes, with_pairs: bool
             outcome.capped = dict(zip(items, capped, strict=False))
     except DiscreetError as error:
         return _Outcome(type(error).__name__)
-    sums, rows = ([0] * len(head.counts) if part is None else part.tolist() for part in (head.sums, head.rows))
-    outcome.head = dict(zip(_rows(head.labels), zip(head.counts.tolist(), sums, rows, strict=True), strict=True))
+    numbers = [head.counts, head.sums, head.rows, head.before, head.reached, head.scaled, head.scaled_rows]
+    columns = np.column_stack([part for part in numbers if part is not None])
+    outcome.head = dict(zip(_rows(head.labels), columns.tolist(), strict=True))
+    outcome.users_by_length = [users.tolist() for users in (head.users, head.row_users) if users is not None]
     return outcome
 
 
