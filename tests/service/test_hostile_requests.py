@@ -51,7 +51,8 @@ TEXTS = {
 
 
 FORM = "application/x-www-form-urlencoded"
-MAX_BODY = f"max_body_bytes = {ServiceSettings.model_fields['max_body_bytes'].default}"
+MAX_BODY_BYTES = ServiceSettings.model_fields["max_body_bytes"].default
+MAX_BODY = f"max_body_bytes = {MAX_BODY_BYTES}"
 """The setting of a service, in place of the small one of other tests."""
 
 

@@ -25,7 +25,7 @@ from discreet.values import Cost
 from tests.client.running_service import running
 from tests.mcp.agent import TOTAL, Person, over_http
 from tests.service.deployment import TOP, Deployment, Service, slug
-from tests.service.test_hostile_requests import MAX_BODY, MAX_CPU_SECONDS, TEXTS
+from tests.service.test_hostile_requests import HEADERS, MAX_BODY, MAX_BODY_BYTES, MAX_CPU_SECONDS, TEXTS
 
 AGENTS = Path(__file__).resolve().parents[3] / "docs" / "agents.md"
 MCP = "[mcp]\nmax_unasked_share = 0.3"
@@ -48,7 +48,7 @@ def started(made, tmp_path):
 
 def posted(service, key, method, params, *, version="2026-07-28", headers=None):
     """POST a JSON-RPC request, as a client of that version of the protocol does."""
-    sent = {"Accept": "application/json, text/event-stream", **(headers or {})}
+    sent = {"Accept": "application/json, text/event-stream"}
     if version is not None:
         meta = {
             "io.modelcontextprotocol/protocolVersion": version,
@@ -60,7 +60,7 @@ def posted(service, key, method, params, *, version="2026-07-28", headers=None):
     if key is not None:
         sent["Authorization"] = f"Bearer {key}"
     body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-    return httpx.post(f"{service.url}/mcp", headers=sent, json=body, timeout=60)
+    return httpx.post(f"{service.url}/mcp", headers=sent | (headers or {}), json=body, timeout=60)
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
@@ -94,6 +94,29 @@ def test_no_statement_of_an_agent_freezes_the_service(started, tool):
         took = time.process_time() - began
         assert took < MAX_CPU_SECONDS, f"{name} takes {took:.2f} s of the service's CPU"
         assert reply.status_code < 413, f"{name} is {reply.status_code}: {reply.text[:300]}"
+
+
+MCP_HEADERS = [
+    ("MCP-Protocol-Version", "2026-07-28," * 5_000),
+    ("Mcp-Method", "tools/" * 10_000),
+    ("Mcp-Name", "=?base64?" + "QUFB" * 15_000 + "?="),
+    ("Mcp-Name", b"\xff" * 60_000),
+    ("Mcp-Session-Id", "a" * 60_000),
+    ("Last-Event-ID", "1" * 60_000),
+    ("Origin", "http://" + "a." * 30_000),
+    ("Content-Type", "application/json;" + "a=b;" * 15_000),
+]
+
+
+def test_no_header_of_an_agent_freezes_the_service(started):
+    """The headers of `test_hostile_requests`, and those of the protocol, with a key and without."""
+    for name, text in HEADERS + MCP_HEADERS:
+        for key in (None,) if name == "Authorization" else (started.keys["ann"], None):
+            began = time.process_time()
+            reply = posted(started, key, "tools/call", {"name": "price", "arguments": {}}, headers={name: text.strip()})
+            took = time.process_time() - began
+            assert took < MAX_CPU_SECONDS, f"{name}: {text[:20]} takes {took:.2f} s of the service's CPU"
+            assert reply.status_code < 500, f"{name}: {text[:20]} is {reply.status_code}: {reply.text[:300]}"
 
 
 @pytest.mark.parametrize("tool", ["price", "query"])
@@ -175,7 +198,7 @@ def test_there_are_no_streams_and_no_sessions(started):
     reply = posted(started, started.keys["ann"], "tools/list", {})
     assert reply.status_code == 200
     assert "mcp-session-id" not in reply.headers
-    large = {"name": "query", "arguments": {"sql": TOTAL + " " * 5_000}}
+    large = {"name": "query", "arguments": {"sql": TOTAL + " " * MAX_BODY_BYTES}}
     assert posted(started, started.keys["ann"], "tools/call", large).status_code == 413
 
 
