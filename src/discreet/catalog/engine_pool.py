@@ -553,11 +553,11 @@ def scheduled_version(schedule: Schedule, now: datetime.datetime) -> str:
     # The changes around that time: at least one before it, and perhaps later ones.
     if schedule.schedule == "hourly":
         this = local.replace(minute=int(minute))  # its seconds are those of now, and are not shown
-        hours = (this + datetime.timedelta(hours=hours) for hours in range(-3, 2))  # clocks change by two hours at most
+        hours = (this + datetime.timedelta(hours=n) for n in range(-3, 2))  # clocks change by two hours at most
         changes = [at.replace(fold=fold) for at in hours for fold in (0, 1)]
     else:
         at = datetime.time(int(hour), int(minute), tzinfo=zone)
-        days = [local.date() + datetime.timedelta(days=days) for days in range(-32, 2)]
+        days = [local.date() + datetime.timedelta(days=n) for n in range(-32, 2)]
         if schedule.schedule == "weekly":
             days = [day for day in days if _DAYS[day.weekday()] == schedule.day]
         elif schedule.schedule == "monthly":
