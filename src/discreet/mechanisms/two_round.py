@@ -851,7 +851,7 @@ def are_few(by_size: Floats, std: float, least: float = USERS_PER_HISTOGRAM) -> 
 
 
 def most_second(epsilon: Fraction) -> Fraction:
-    """Return the largest epsilon of a second histogram, which what follows pays of *epsilon*.
+    """Return the largest epsilon of a second histogram, which is taken from *epsilon*, that of what follows it.
 
     Up to 1, its cost and that of Laplace sums with the rest of epsilon are at most that of the sums alone.
     """
