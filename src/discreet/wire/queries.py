@@ -221,13 +221,14 @@ class Expected(Reply):
             max_half_width=expected.max_half_width,
         )
 
-    def error_ranges(self, factor: float = 1.0) -> list[str]:
+    def error_ranges(self, factor: float = 1.0, unit: str = "") -> list[str]:
         """Return the ranges of standard errors in words: the likeliest, then that of all others; empty without counts.
 
-        A range is "24.6", or "1.66 up to 12 % of the count".
+        A range is "24.6", "1.66 up to 12 % of the count", or "1.66 to 24.6, or up to 12 % of the count".
 
         Args:
             factor: multiplies the standard errors.
+            unit: comes after each range's numbers, such as " users".
         """
         if self.min_std_error is None:
             return []
@@ -237,20 +238,23 @@ class Expected(Reply):
             share = 100 * factor * max(range_.max_relative_error or 0.0 for range_ in part)
             # Where errors are fixed, the smallest count is so large that the error is a smaller share of it.
             ends = [factor * range_.max_std_error for range_ in part if range_.max_std_error is not None]
-            least += f" to {rounded(max(ends))}, or" if share and len(ends) == len(part) else ""
-            ranges.append(f"{least} up to {share:.2g} % of the count" if share else least)
+            fixed = bool(share) and len(ends) == len(part)
+            numbers = f"{least} to {rounded(max(ends))}{unit}" if fixed else f"{least}{unit}"
+            separator = ", or" if fixed or unit else ""
+            ranges.append(f"{numbers}{separator} up to {share:.2g} % of the count" if share else numbers)
         if not ranges:
             least = rounded(factor * self.min_std_error)
             most = None if self.max_std_error is None else rounded(factor * self.max_std_error)
-            ranges.append(least if most == least else f"{least} or more" if most is None else f"{least} to {most}")
+            numbers = least if most == least else f"{least} or more" if most is None else f"{least} to {most}"
+            ranges.append(f"{numbers}{unit}")
         return ranges
 
-    def interval_ranges(self) -> list[str]:
+    def interval_ranges(self, unit: str = "") -> list[str]:
         """Return the ranges of half widths of 95 % intervals in words, like `error_ranges`."""
         if self.min_half_width is None or self.max_half_width is None:
-            return self.error_ranges(1.96)
+            return self.error_ranges(1.96, unit)
         ends = dict.fromkeys((self.min_half_width, self.max_half_width))
-        return [" to ".join(f"{width:,}" for width in ends)]
+        return [" to ".join(f"{width:,}" for width in ends) + unit]
 
     def count_ranges(self) -> list[str]:
         """Return the ranges of the smallest released count in words, like `error_ranges`; empty if any can be."""

@@ -362,7 +362,7 @@ def test_a_bound_that_only_some_data_reach_is_not_shown_as_likely(service, ann):
     assert expected["max_std_error"] is None
     shown = ann.get("/ask", params={"sql": sql, "epsilon": "1"}).text
     first = expected["likely"][0]
-    near = f"{1.96 * first['min_std_error']:.3g} users to {196 * first['max_relative_error']:.2g} % of the count"
+    near = f"{1.96 * first['min_std_error']:.3g} users, or up to {196 * first['max_relative_error']:.2g} % of the count"
     assert f"95 % of the counts will probably be off by at most {near}; if another method answers, by " in shown
     assert "better" not in shown
     fewest, most = first["smallest_count"], first["max_smallest_count"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from discreet.service.doors.pages import text
-from discreet.wire.queries import Expected
+from discreet.wire.queries import Expected, LikelyRange
 
 
 def test_the_plan_is_described_in_plain_words_and_then_for_experts():
@@ -44,9 +44,30 @@ def test_a_price_has_the_intervals_that_will_be_shown_and_says_what_the_error_of
     assert shown == "95 % of the counts are off by at most 287 to 1,323 users."
     (shown,) = text.expected_error(Expected(**fields, min_half_width=33, max_half_width=33), "rows")
     assert shown == "95 % of the counts are off by at most 33 rows."
-    average = Expected(**dict.fromkeys(fields) | {"sum_std_error": 100, "basis": "an average of n rows, divided by n"})
+    likely = [
+        LikelyRange(
+            name=name,
+            min_std_error=10,
+            max_std_error=most,
+            max_relative_error=share,
+            smallest_count=9,
+            max_smallest_count=9,
+        )
+        for name, most, share in (("two-round", None, 0.1), ("light", 20, None), ("head", 20, 0.1))
+    ]
+    expected = [Expected(**fields | {"likely": branches}) for branches in (likely[:1], [likely[1], likely[2]])]
+    (alone,), (first,) = [text.expected_error(one, "users") for one in expected]
+    assert alone == "95 % of the counts will probably be off by at most 19.6 users, or up to 20 % of the count."
+    assert first == (
+        "95 % of the counts will probably be off by at most 19.6 users; if another method answers, by 19.6 to 39.2 "
+        "users, or up to 20 % of the count."
+    )
+    basis = "an average of n rows, divided by n; 0.86 to 1 times that for averages up to 25"
+    average = Expected(**dict.fromkeys(fields) | {"sum_std_error": 100, "basis": basis})
     (shown,) = text.expected_error(average, "average")
-    assert shown == "The error is about ± 200 for an average of n rows, divided by n."
+    assert (
+        shown == "The error of an average of n rows is about ± 200 / n, and 0.86 to 1 times that for averages up to 25."
+    )
     (shown,) = text.expected_error(average, "sum")
     assert (
         shown

@@ -165,16 +165,15 @@ def expected_error(expected: Expected, kind: str) -> list[str]:
     """
     of = "rows" if kind == "rows" else "users"
     sentences = []
-    if errors := expected.interval_ranges():
-        least, *other = (
-            f"{error} {of}" if "%" not in error else error.replace(" up to ", f" {of} to ") for error in errors
-        )
+    if errors := expected.interval_ranges(f" {of}"):
+        least, *other = errors
         off = "will probably be off by at most" if expected.likely else "are off by at most"
         others = f"; if another method answers, by {other[0]}" if other else ""
         sentences.append(f"95 % of the counts {off} {least}{others}.")
     if expected.sum_std_error is not None and kind == "average":
         error = number(2 * expected.sum_std_error)  # of Gaussian noise 95.4 % are within it, of Laplace noise 94.1 %
-        sentences.append(f"The error is about ± {error} for {expected.basis}.")
+        _, _, factor = str(expected.basis).partition("; ")
+        sentences.append(f"The error of an average of n rows is about ± {error} / n, and {factor}.")
     elif expected.sum_std_error is not None:
         # With a private bound this is the error of the declared one, which no choice exceeds.
         error = number(2 * expected.sum_std_error)
