@@ -353,16 +353,23 @@ def test_the_theorem_gets_a_test_that_costs_no_less_than_the_histogram(epsilon, 
 
 
 def test_a_price_has_the_noise_of_each_way_and_the_largest_loss():
-    """The least noise of any, and of those above shared noise none; a budget too small for a histogram has one way."""
+    """The least noise of any, and of those above shared noise none; a budget too small for a histogram has one way.
+
+    The most is the noise of all that is left after the dearest second histogram.
+    """
     mechanism = replace(KnownAuto.at_epsilon(Fraction(1), DELTA, request(40)), relative_error=Fraction(1, 8))
     shared = mechanism.shared_noise().std
+    most = mechanism.shared_noise(mechanism.pure / 8).std
+    assert shared < 0.9 * most
     scaled = math.sqrt(known_auto.COST_UNIT / mechanism._sums(Fraction(0)))
     capped = DiscreteLaplace(WEIGHT_UNIT / mechanism.pure).std / WEIGHT_UNIT
     lost = 0.9 / 8
-    ways = (Likely("shared", shared, shared, None, 0, 0), Likely("scaled", scaled, shared, lost, 0, 0))
-    least = Likely("capped", capped, shared, lost, 0, 0)
+    ways = (Likely("shared", shared, most, None, 0, 0), Likely("scaled", scaled, most, lost, 0, 0))
+    least = Likely("capped", capped, most, lost, 0, 0)
     assert mechanism.expectation() == Expectation(capped, likely=(*ways, least))
     steep = replace(mechanism, pure=mechanism.pure / 100)
+    steep_most = steep.shared_noise(steep.pure / 8).std
+    ways = tuple(replace(way, max_std_error=steep_most) for way in ways)
     assert steep.expectation() == Expectation(scaled, likely=ways)
     small = replace(mechanism, mu=Fraction(1, 10**6))
     least = small.shared_noise().std
@@ -559,6 +566,19 @@ def test_of_few_users_clipping_hides_no_one(users, d, epsilon):
         exact = np.bincount(pairs.places(), pairs.counts, d)[outcome.positions]
         covered.append((outcome.low <= exact) & (exact <= outcome.high))
     assert np.mean(covered) >= 0.93
+
+
+def test_noise_after_a_second_histogram_is_within_the_price():
+    """Few users, of whom some have many items: counts are not clipped, and have what a second histogram left."""
+    rng = np.random.default_rng(2)
+    sizes = np.repeat([1, 40], [900, 130])
+    pairs = Listed([rng.choice(50, n, replace=False).tolist() for n in sizes], 50)
+    mechanism = KnownAuto.at_epsilon(Fraction(1), DELTA, request(50))
+    outcome = mechanism.release(pairs, bits())
+    likely = mechanism.expectation().likely[0]
+    assert outcome.chosen == likely.name == "shared"
+    assert outcome.std_errors.min() > 1.1 * likely.min_std_error
+    assert outcome.std_errors.max() <= likely.max_std_error
 
 
 def test_where_users_have_one_item_noise_is_a_hundredth():

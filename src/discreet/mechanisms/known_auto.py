@@ -188,11 +188,16 @@ class KnownAuto:
         return self.epsilon
 
     def expectation(self) -> Expectation:
-        """Return the range of errors of each way: without clipping they are fixed, and clipping is taken if less."""
+        """Return the range of errors of each way: clipping is taken if its error is less than without clipping.
+
+        A second histogram leaves less for the counts, and the more it takes the fewer users there are.
+        """
         most = self.shared_noise().std
         noises = {"shared": most}
         if _histogram(self.mu):
             noises |= {"scaled": self._scaled(1.0), "capped": self._capped(1)}
+            if self.second:
+                most = self.shared_noise(most_second(self.pure)).std
         lost = LARGEST_LOSS * float(self.relative_error)
         likely = [
             Likely(name, noise, most, None if name == "shared" else lost, 0, 0)

@@ -116,6 +116,9 @@ GRADED = 0.2
 """People look at the largest counts first: of the items that are counted without clipping beside others, the variances
 of this share, the largest, grow with the rank as well."""
 
+MOST_GRADED = 20
+"""The most items whose variances do, so that the others have hardly more noise for it."""
+
 UNCLIPPED = 2**53
 """A bound on the cost of a user that no user reaches whose items cost 1."""
 
@@ -579,7 +582,8 @@ class TwoRound:
             # The others number as many as the budget is large, roughly: a precise count costs about one of them.
             if share <= largest and share * others <= m:
                 rank = np.arange(1, m + 1)
-                graded = Anchored.of(noise.weights[:m] * np.minimum(1, rank / max(1, GRADED * m)))
+                first = min(max(1, GRADED * m), MOST_GRADED)
+                graded = Anchored.of(noise.weights[:m] * np.minimum(1, rank / first))
                 costs = graded.costs(m, math.floor(share * self.budget.second))
                 if costs is not None:
                     return costs

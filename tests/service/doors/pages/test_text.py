@@ -59,8 +59,8 @@ def test_a_price_has_the_intervals_that_will_be_shown_and_says_what_the_error_of
     (alone,), (first,) = [text.expected_error(one, "users") for one in expected]
     assert alone == "95 % of the counts will probably be off by at most 19.6 users, or up to 20 % of the count."
     assert first == (
-        "95 % of the counts will probably be off by at most 19.6 users; if another method answers, by 19.6 to 39.2 "
-        "users, or up to 20 % of the count."
+        "95 % of the counts will probably be off by at most 19.6 to 39.2 users; if another method answers, by 19.6 to "
+        "39.2 users, or up to 20 % of the count."
     )
     basis = "an average of n rows, divided by n; 0.86 to 1 times that for averages up to 25"
     average = Expected(**dict.fromkeys(fields) | {"sum_std_error": 100, "basis": basis})
