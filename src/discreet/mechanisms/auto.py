@@ -89,7 +89,7 @@ LIGHT_LOST = Fraction(3, 10)
 
 USERS_PER_CLIPPING = 300
 """The least ratio of users to the noise of a bin of the histogram at which two rounds are chosen, if most users have
-one or two items, no cap is possible, and most of the counts are those of few items."""
+one item, no cap is possible, and most of the counts are those of few items."""
 
 FEW_ITEMS = 16
 """Two rounds are chosen there if hardly any user has an item that is not among so many."""
@@ -248,6 +248,8 @@ class Auto:
             return replace(outcome, positions=numbers[outcome.positions])
         # The rest of the items and the count at the rank are paid once, so that there is never both.
         small = self.race is None and cap is None and not few and are_few(sizes.by_size, error, USERS_PER_CLIPPING)
+        # Numbers of items that do not fall from one on hardly have a tail that noise could hide.
+        small = small and 2 * sizes.by_size[0] > sizes.users
         has_rest = small or cap is not None
         few = few or (small and self._is_steep(sizes, pairs, signal, bits))
         tail_matters = sizes.users_per_noise > TAIL_MATTERS * sizes.continued_per_noise

@@ -238,9 +238,9 @@ class Expected(Reply):
             share = 100 * factor * max(range_.max_relative_error or 0.0 for range_ in part)
             # Where errors are fixed, the smallest count is so large that the error is a smaller share of it.
             ends = [factor * range_.max_std_error for range_ in part if range_.max_std_error is not None]
-            most = rounded(max(ends)) if len(ends) == len(part) else least
-            numbers = f"{least}{unit}" if most == least else f"{least} to {most}{unit}"
-            separator = ", or" if most != least or unit else ""
+            largest = rounded(max(ends)) if len(ends) == len(part) else least
+            numbers = f"{least}{unit}" if largest == least else f"{least} to {largest}{unit}"
+            separator = ", or" if largest != least or unit else ""
             ranges.append(f"{numbers}{separator} up to {share:.2g} % of the count" if share else numbers)
         if not ranges:
             least = rounded(factor * self.min_std_error)
