@@ -289,8 +289,10 @@ class HeadStatement:
         moment = self.compared(source, Kind.TIMESTAMP)
         source_kind = self.columns[source].kind
         in_years = self._in_years(moment, source_kind if source_kind in _MOMENTS else Kind.TIMESTAMP)
-        start = self.start_of(f"CAST({moment} AS {self.types[Kind.TIMESTAMP]})", period)
-        return f"CASE WHEN {in_years} THEN CAST({start} AS {self.columns[column].type}) END"
+        # The moment is bounded first: Trino's planner fails to compute the start of a constant outside of these years.
+        bounded = f"CASE WHEN {in_years} THEN {moment} END"
+        start = self.start_of(f"CAST({bounded} AS {self.types[Kind.TIMESTAMP]})", period)
+        return f"CAST({start} AS {self.columns[column].type})"
 
     def floor(self, column: str) -> str:
         """Return the largest whole number that is not above a number; no value of the column may make it fail."""
