@@ -60,7 +60,7 @@ def posted(service, key, method, params, *, version="2026-07-28", headers=None):
     if key is not None:
         sent["Authorization"] = f"Bearer {key}"
     body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-    return httpx.post(f"{service.url}/mcp", headers=sent | (headers or {}), json=body, timeout=60)
+    return httpx.post(f"{service.url}/mcp", headers=sent | (headers or {}), json=body, timeout=240)
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
