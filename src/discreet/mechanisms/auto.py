@@ -246,20 +246,20 @@ class Auto:
             outcome = self.race.release(head, bits)
             outcome = self._with_tests(outcome, self.race.name, complete)
             return replace(outcome, positions=numbers[outcome.positions])
-        # The rest of the items and the count at the rank are paid once, so that there is never both.
-        small = self.race is None and cap is None and not few and are_few(sizes.by_size, error, USERS_PER_CLIPPING)
         # Numbers of items that do not fall from one on hardly have a tail that noise could hide.
-        small = small and 2 * sizes.by_size[0] > sizes.users
-        has_rest = small or cap is not None
-        few = few or (small and self._is_steep(sizes, pairs, signal, bits))
+        may_hide = sizes.users < USERS_PER_CLIPPING * error and 2 * sizes.by_size[0] > sizes.users
+        needs_rest = self.race is None and cap is None and not few and may_hide
+        # The rest of the items and the count at the rank are paid once, so that there is never both.
+        has_rest = needs_rest or cap is not None
         tail_matters = sizes.users_per_noise > TAIL_MATTERS * sizes.continued_per_noise
-        many = sizes.users_per_noise >= USERS_PER_NOISE and not (tail_matters or few)
+        hides = few or (needs_rest and self._is_steep(sizes, pairs, signal, bits)) or tail_matters
+        many = sizes.users_per_noise >= USERS_PER_NOISE and not hides
         measured = f"about {sizes.users:,.0f} users, and noise of {sizes.scale:,.1f} users per item in the first round"
         if not (leads or many):
             numbers, head = self._head_of(pairs)
             enough = sizes.users_per_noise >= FEWER_USERS_PER_NOISE
             enough = enough or self.two_round.users_per_second_noise(sizes) >= USERS_PER_SECOND_NOISE
-            enough = enough and not (tail_matters or few) and self.race is None
+            enough = enough and not hides and self.race is None
             if not enough or not (has_rest or self._count_at_rank(head, signal, bits) <= POPULAR * sizes.users):
                 why = f"few users for the number of items they have: {measured}"
                 outcome = self._with_tests(self.head.release(head, bits), self.head.name, why)
@@ -356,7 +356,7 @@ class Auto:
         return float(add_noise(np.array([rest]), unit, np.array([signal]), bits, "rest of items")[0]) / unit
 
     def _is_dense(self, rest: float, sizes: Sizes, signal: int) -> bool:
-        """Return whether hardly any user has an item outside the largest, if there are users enough to tell."""
+        """Return whether hardly any user has an item outside the largest; False if the noise is too large to decide."""
         std = math.sqrt(COST_UNIT / signal)
         return rest <= DENSE_EVIDENCE * std and 20 * DENSE_EVIDENCE * std <= sizes.users
 
@@ -389,16 +389,16 @@ class Auto:
 
 
 class _Watched:
-    """Capped sums of pairs, and the sum of all but the largest of those that were read.
+    """Capped sums of pairs, and the rest: the sum of all but the largest of the sums that were yielded.
 
     Args:
         pairs: the pairs.
-        most: the number of the largest that are left out.
+        left_out: the number of the largest sums that the rest does not have.
     """
 
-    def __init__(self, pairs: UserItemPairs, most: int = DENSE) -> None:
+    def __init__(self, pairs: UserItemPairs, left_out: int = DENSE) -> None:
         self._pairs = pairs
-        self._most = most
+        self._left_out = left_out
         self._largest = np.zeros(0, dtype=np.int64)
         self.rest = 0
 
@@ -406,10 +406,10 @@ class _Watched:
         """Yield the capped sums of the pairs."""
         for sums in self._pairs.capped_sums(cap):
             ordered = np.append(self._largest, sums)
-            if len(ordered) > self._most:
-                ordered = np.partition(ordered, -self._most)
-            self._largest = ordered[-self._most :]
-            self.rest += int(ordered[: -self._most].sum())
+            if len(ordered) > self._left_out:
+                ordered = np.partition(ordered, -self._left_out)
+            self._largest = ordered[-self._left_out :]
+            self.rest += int(ordered[: -self._left_out].sum())
             yield sums
 
 

@@ -50,6 +50,9 @@ from discreet.values import Cost, MechanismChoice, NoiseName, float_below
 if TYPE_CHECKING:
     from discreet.catalog.model import Dataset
 
+AVERAGE_BASIS = "an average of n rows, divided by n; "
+"""How `Plan.error_basis` of averages begins; the error of those that are small follows."""
+
 MIN_EPSILON = 1e-6
 MAX_EPSILON = 100.0
 MAX_FORCED_EPSILON = 500.0
@@ -326,7 +329,7 @@ class Plan:
             largest = float(max(-summed.low, summed.high)) / summed.rows
             lowest, highest = average_factors(mechanism)
             factor = f"up to {highest:g}" if summed.private else f"{lowest:g} to {highest:g}"
-            return f"an average of n rows, divided by n; {factor} times that for averages up to {largest:.4g}"
+            return f"{AVERAGE_BASIS}{factor} times that for averages up to {largest:.4g}"
         most = request.groups_per_user
         bound = None if most is None or not request.items else f"at most {most:,} item{'s' * (most > 1)} of a user"
         if request.domain is None:
@@ -507,12 +510,14 @@ def _notes(delta: Fraction) -> tuple[str, ...]:
     return ()
 
 
+def few_shown(column: str) -> str:
+    """Return why hardly any value of a column of timestamps is an item that is shown."""
+    return f"{column} holds times to the second and finer, so few of them have enough users to be shown"
+
+
 def too_fine(column: str) -> str:
-    """Return why hardly any value of a column of timestamps is an item that is shown, and what is."""
-    return (
-        f"{column} holds times to the second and finer, so few of them have enough users to be shown; "
-        f"{column}:day counts by day, in SQL date_trunc('day', {column})"
-    )
+    """Return why hardly any value of a column of timestamps is an item that is shown, and what to count instead."""
+    return f"{few_shown(column)}; {column}:day counts by day, in SQL date_trunc('day', {column})"
 
 
 def shown_number(value: Fraction) -> str:

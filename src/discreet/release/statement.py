@@ -157,8 +157,8 @@ def split(
         text = _with_lists(text, statement.lists, read)
         statement = port.split(text, catalog)
     leaves = []
-    for leaf in statement.leaves:
-        leaf, dataset = _resolved(leaf, catalog)  # noqa: PLW2901 - from here on with the catalog's spelling
+    for written_leaf in statement.leaves:
+        leaf, dataset = _resolved(written_leaf, catalog)  # from here on with the catalog's spelling
         if leaf.release is not None:
             leaves.append(leaf)
             continue

@@ -11,6 +11,7 @@ from typing import Literal, get_args
 
 from discreet.errors import InputError
 from discreet.head_request import And, Comparison, Constant, IsNull, Kind, Membership, Not, Or, Period, Predicate
+from discreet.query.planning import few_shown
 from discreet.query.predicates import read_number, read_text, read_timestamp
 from discreet.query.query import Select
 from discreet.query.sql import condition
@@ -207,10 +208,7 @@ def hints(query: Select, dataset: DatasetDetail, period: Callable[[str, Period],
             coarser.sort(key=starts.index)
             first = ", ".join(coarser[:-1])
             instead = f" Group by {f'{first} or ' if first else ''}{coarser[-1]}." if coarser else ""
-            sentences.append(
-                f"{column.name} holds times to the second and finer, so few of them have enough users to be shown."
-                f"{instead}"
-            )
+            sentences.append(f"{few_shown(column.name)}.{instead}")
         else:
             sentences.append(f"{column.name} holds decimals, so few of them have enough users to be shown.")
     for name, text in _compared(query.where):

@@ -18,6 +18,7 @@ from discreet.mechanisms.select_verify import SelectVerify
 from discreet.mechanisms.two_round import TwoRound
 from discreet.mechanisms.unknown_gumbel import UnknownGumbel
 from discreet.query.json import from_dict
+from discreet.query.planning import AVERAGE_BASIS
 from discreet.query.query import Select
 from discreet.query.sql import condition
 from discreet.release.result import interval_note
@@ -172,8 +173,8 @@ def expected_error(expected: Expected, kind: str) -> list[str]:
         sentences.append(f"95 % of the counts {off} {least}{others}.")
     if expected.sum_std_error is not None and kind == "average":
         error = number(2 * expected.sum_std_error)  # of Gaussian noise 95.4 % are within it, of Laplace noise 94.1 %
-        _, _, factor = str(expected.basis).partition("; ")
-        sentences.append(f"The error of an average of n rows is about ± {error} / n, and {factor}.")
+        smaller = str(expected.basis).removeprefix(AVERAGE_BASIS)
+        sentences.append(f"The error of an average of n rows is about ± {error} / n, and {smaller}.")
     elif expected.sum_std_error is not None:
         # With a private bound this is the error of the declared one, which no choice exceeds.
         error = number(2 * expected.sum_std_error)
