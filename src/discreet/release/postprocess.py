@@ -39,7 +39,7 @@ MAX_MEMORY = "128MB"
 MAX_ROWS = 100_000
 MAX_SECONDS = 10.0
 
-TOO_MUCH_MEMORY = "the statement takes too much memory to compute from its answers"
+TOO_MUCH_MEMORY = "the statement takes too much memory: it has too many expressions, or its answers too many rows"
 _ROWS = f"the result has more than {MAX_ROWS:,} rows; add a LIMIT"
 
 

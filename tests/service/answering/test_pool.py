@@ -297,7 +297,11 @@ def test_a_bug_in_a_worker_is_not_taken_for_a_lack_of_memory(monkeypatch):
 
 @pytest.mark.parametrize(
     ("statement", "sentence"),
-    [("raise MemoryError", "takes too much memory"), ("import os; os.abort()", "its process ended early")],
+    [
+        ("raise MemoryError", "takes too much memory"),
+        ("import duckdb; raise duckdb.OutOfMemoryException", "takes too much memory"),
+        ("import os; os.abort()", "its process ended early"),
+    ],
 )
 def test_memory_and_crashes_are_no_bugs(monkeypatch, statement, sentence):
     """Nothing is logged of a statement that takes too much, and nothing can be said of a process that died."""

@@ -353,7 +353,7 @@ def _serve(channel: socket.socket, database: duckdb.DuckDBPyConnection) -> None:
         except (InputError, TrinoError) as error:
             kind = False
             content = _encode_error(error)
-        except MemoryError:
+        except (MemoryError, duckdb.OutOfMemoryException):
             kind = False
             content = _encode_error(InputError(TOO_MUCH_MEMORY))
         except Exception as error:  # noqa: BLE001 - its message may hold released counts and the statement
