@@ -20,7 +20,7 @@ from tests.service.deployment import shared_pool
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from discreet.service.observability.traces import Tracer
+    from discreet.service.observability.telemetry import Tracer
 
 
 class Gate:

@@ -36,7 +36,6 @@ from discreet.service.answering.running import Streams
 from discreet.service.answering.saved_tables import SavedTables
 from discreet.service.answering.statements import Statements
 from discreet.service.auth.api_keys import ApiKeys, Authenticator, key_file_of
-from discreet.service.auth.gate import Gate
 from discreet.service.auth.grants import KEY, Grants, RecordCache
 from discreet.service.auth.oidc import Issuer, OidcLogin
 from discreet.service.catalog_file import CatalogFile, lease_ms
@@ -49,10 +48,9 @@ from discreet.service.doors.pages.analyst import AnalystPages
 from discreet.service.doors.pages.site import Sessions, Site
 from discreet.service.doors.trino import TrinoProtocol
 from discreet.service.maintenance import Maintenance
-from discreet.service.middleware import RequestMiddleware, problem_response
+from discreet.service.middleware import Gate, RequestMiddleware, problem_response
 from discreet.service.observability.logging import CombinedLog, Failed, Log, StructuredLog
-from discreet.service.observability.metrics import Metrics
-from discreet.service.observability.traces import Tracer, open_tracer
+from discreet.service.observability.telemetry import Metrics, Tracer, open_tracer
 from discreet.service.officer.activity import ActivityReader
 from discreet.service.officer.admin import AdminAPI
 from discreet.service.officer.pages import TEMPLATES, OfficerPages

@@ -20,7 +20,7 @@ from discreet.service.observability.logging import (
     Log,
     SourceReplaced,
 )
-from discreet.service.observability.metrics import Metrics
+from discreet.service.observability.telemetry import Metrics
 from discreet.warehouse import Warehouse
 
 INTERVAL_SECONDS = 10.0

@@ -34,9 +34,8 @@ from discreet.budget.sharing.transfers import ShareStore
 from discreet.budget.stores.store import BudgetStore
 from discreet.errors import DiscreetError, InputError
 from discreet.secrets import read_secret, read_variable
-from discreet.service.auth.gate import read_bytes, run_in_thread
 from discreet.service.maintenance import repeating
-from discreet.service.middleware import context_of
+from discreet.service.middleware import context_of, read_bytes, run_in_thread
 from discreet.service.observability.logging import Failed, Log, ShareMoved
 from discreet.service.problems import KeyRefused
 from discreet.service.settings import DataCentre

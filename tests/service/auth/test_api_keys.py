@@ -14,9 +14,9 @@ from discreet.budget.periods import microseconds
 from discreet.errors import InputError
 from discreet.service.auth import api_keys as keys
 from discreet.service.auth.api_keys import Authenticator, KeyRecord, digest_of, new_key
-from discreet.service.auth.gate import check_role
 from discreet.service.auth.grants import KEY, RecordCache
 from discreet.service.auth.identity import Identity
+from discreet.service.middleware import check_role
 from discreet.service.problems import KeyRefused, RoleRefused
 from tests.service.deployment import NOON, Clock
 from tests.service.memory_records import MemoryRecords

@@ -1,7 +1,7 @@
 """F7: runs whose lease ended while they were suspended: their answers are dropped, and charged.
 
 With processes that are stopped, on PostgreSQL: tests/servers/test_service_replicas.py. Clients that disconnect:
-tests/service/auth/test_gate.py.
+tests/service/test_middleware_gate.py.
 """
 
 from __future__ import annotations

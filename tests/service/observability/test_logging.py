@@ -31,7 +31,7 @@ from discreet.service.observability.logging import (
     capture_library_logs,
     on_grid,
 )
-from tests.service.observability.test_metrics import EVENTS
+from tests.service.observability.test_telemetry_metrics import EVENTS
 
 NOW = datetime(2026, 11, 20, 4, 5, 6, 789_000, UTC)
 

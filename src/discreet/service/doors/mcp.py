@@ -20,8 +20,7 @@ from starlette.types import Message, Receive, Scope, Send
 from discreet.client.errors import error_of
 from discreet.client.retries import HttpReply, HttpRequest
 from discreet.errors import InputError, InvariantViolated, how_to_install
-from discreet.service.auth.gate import Gate, read_stream
-from discreet.service.middleware import context_of
+from discreet.service.middleware import Gate, context_of, read_stream
 from discreet.service.settings import Mcp
 
 if TYPE_CHECKING:

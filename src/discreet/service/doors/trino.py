@@ -51,10 +51,17 @@ from discreet.service.answering.trino.commands import (
 )
 from discreet.service.answering.trino.dialect import CATALOG, SCHEMA, VERSION, TrinoSession
 from discreet.service.answering.trino.errors import TrinoError, trino_error
-from discreet.service.auth.gate import Gate, check_role, read_stream, run_in_thread
 from discreet.service.auth.grants import Grants
 from discreet.service.doors.http.query import QueryAPI
-from discreet.service.middleware import context_of, is_failure, problem_of_request
+from discreet.service.middleware import (
+    Gate,
+    check_role,
+    context_of,
+    is_failure,
+    problem_of_request,
+    read_stream,
+    run_in_thread,
+)
 from discreet.service.observability.logging import Failed, Log, on_grid
 from discreet.service.problems import (
     ClientDisconnected,

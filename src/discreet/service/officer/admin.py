@@ -32,7 +32,6 @@ from discreet.service.answering.accounts import (
 from discreet.service.answering.running import Streams, stored_streams
 from discreet.service.answering.saved_tables import OwnedTable, SavedTables
 from discreet.service.auth.api_keys import ApiKeys, KeyRecord
-from discreet.service.auth.gate import check_role
 from discreet.service.auth.grants import (
     GRANT,
     KEY,
@@ -45,7 +44,7 @@ from discreet.service.auth.grants import (
 )
 from discreet.service.catalog_file import CatalogFile
 from discreet.service.doors.http.operation import IDEMPOTENCY_KEY, Call, Operation, Parameter, in_path, integer, text
-from discreet.service.middleware import context_of
+from discreet.service.middleware import check_role, context_of
 from discreet.service.observability.logging import AdminChanged, Log
 from discreet.service.officer.activity import ActivityReader
 from discreet.service.officer.disclosure import disclose

@@ -29,8 +29,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from discreet.budget.model import AdminAction, Balance, Calendar, Sliding
 from discreet.errors import InputError, InvariantViolated
-from discreet.service.auth.gate import Gate, read_bytes, run_in_thread
 from discreet.service.auth.identity import Identity, Needed
+from discreet.service.middleware import Gate, read_bytes, run_in_thread
 from discreet.service.problems import NotAcceptable, RoleRefused
 from discreet.values import Cost, notation
 from discreet.wire import document

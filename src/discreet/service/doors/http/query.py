@@ -33,7 +33,6 @@ from discreet.service.answering.queries import Queries, ReplayCache, Run, questi
 from discreet.service.answering.saved_tables import OwnedTable, SavedTables
 from discreet.service.answering.statements import Shape, ShareExceeded, Statements, paid_release, release_key_of
 from discreet.service.answering.worker import encode_result
-from discreet.service.auth.gate import Gate, run_in_thread, run_while_connected
 from discreet.service.auth.grants import Grants
 from discreet.service.doors.http.operation import (
     IDEMPOTENCY_KEY,
@@ -49,7 +48,7 @@ from discreet.service.doors.http.operation import (
     negotiate,
     represent,
 )
-from discreet.service.middleware import context_of
+from discreet.service.middleware import Gate, context_of, run_in_thread, run_while_connected
 from discreet.service.observability.logging import on_grid
 from discreet.service.problems import ClientDisconnected, RequestInFlight
 from discreet.service.settings import Settings

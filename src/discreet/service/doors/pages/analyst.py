@@ -32,12 +32,12 @@ from discreet.release.periods import Covered
 from discreet.release.tables import shortened
 from discreet.service.answering.pool import WrittenRows
 from discreet.service.answering.statements import paid_release
-from discreet.service.auth.gate import run_in_thread
 from discreet.service.doors.http.operation import MEDIA_TYPES, Operation, charged_header, content_headers, represent
 from discreet.service.doors.http.operation import text as text_of
 from discreet.service.doors.http.query import BEFORE, RELEASE_ID, TABLE_NAME, QueryAPI
 from discreet.service.doors.pages import charts, filters, periods, text
 from discreet.service.doors.pages.site import HEADERS, KEY, Site, Visit, fields, number_field, show_disclosure
+from discreet.service.middleware import run_in_thread
 from discreet.service.runtime import Runtime
 from discreet.service.settings import Settings
 from discreet.values import Cost

@@ -39,14 +39,21 @@ from discreet.budget.stores.store import BudgetStore
 from discreet.catalog.model import Catalog
 from discreet.errors import DiscreetError, InputError, NotFound
 from discreet.secrets import is_local
-from discreet.service.auth.gate import Gate, check_role, read_bytes, run_in_thread
 from discreet.service.auth.grants import LOGOUT, RecordCache
 from discreet.service.auth.identity import Identity
 from discreet.service.auth.oidc import OidcLogin, PendingLogin
 from discreet.service.doors.http.operation import IDEMPOTENCY_KEY, Call, Operation, Parameter, routes_of
 from discreet.service.doors.pages import charts, text
 from discreet.service.doors.pages.disclosure import DISCLOSURE_FORMS, STYLE_HASH
-from discreet.service.middleware import context_of, is_failure, problem_of_request
+from discreet.service.middleware import (
+    Gate,
+    check_role,
+    context_of,
+    is_failure,
+    problem_of_request,
+    read_bytes,
+    run_in_thread,
+)
 from discreet.service.problems import KeyRefused
 from discreet.warehouse import Warehouse
 from discreet.wire.disclosure import Disclosure

@@ -29,7 +29,7 @@ from discreet.service.observability.logging import (
     Started,
     Stopped,
 )
-from discreet.service.observability.metrics import MAX_LABELS, Metrics
+from discreet.service.observability.telemetry import MAX_LABELS, Metrics
 from tests.budget.suite import FakeClock
 
 

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from discreet.budget.rules import MAX_FAILURES
-from discreet.service.auth.gate import MAX_CALLERS, ConcurrencyLimit, RateLimiter
+from discreet.service.middleware import MAX_CALLERS, ConcurrencyLimit, RateLimiter
 from discreet.service.problems import TooManyRequests
 from discreet.values import Cost
 from tests.service.deployment import TOP
