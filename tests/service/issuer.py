@@ -21,6 +21,9 @@ KEYS = {
     "EdDSA": OKPKey.generate_key("Ed25519", {"kid": "ed", "use": "sig"}),
 }
 
+OIDC = '[oidc]\nissuer = "{url}"\naudience = "discreet"\naccount_claim = "account"\nclient_id = "page"\n'
+"""The settings of a service with an issuer, whose login page its own leads to."""
+
 _ENDPOINTS = {"authorization": "authorize", "token": "token"}
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import base64
+import contextlib
 import gc
 import importlib
 import inspect
@@ -10,15 +12,17 @@ import pkgutil
 import re
 import time
 from functools import partial
-from urllib.parse import urlencode
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 
 import discreet
+from discreet.service.doors.pages.site import LOGIN_COOKIE
 from discreet.service.settings import ServiceSettings
 from discreet.values import Cost
 from tests.service.browser import Browser
 from tests.service.deployment import shared_pool, slug
+from tests.service.issuer import OIDC, TestIssuer
 from tests.service.trino_client import error, last, post
 
 MAX_CPU_SECONDS = 1.0
@@ -59,18 +63,21 @@ MAX_BODY = f"max_body_bytes = {MAX_BODY_BYTES}"
 
 @pytest.fixture
 def measured(services):
-    """Return a service, and a function that sends a request and checks what it took."""
-    service = services(service=MAX_BODY)
+    """Return a service with an issuer of tokens, and a function that sends a request and checks what it took."""
+    with contextlib.closing(TestIssuer()) as issuer:
+        service = services(service=MAX_BODY, rest=OIDC.format(url=issuer.url))
 
-    def check(name, work):
-        began = time.process_time()
-        reply = work()
-        took = time.process_time() - began
-        assert took < MAX_CPU_SECONDS, f"{name} takes {took:.2f} s of the service's CPU"
-        assert reply.status_code < 500, f"{name} is {reply.status_code}: {reply.text[:300]}"
-        return reply
+        def check(name, work):
+            before = service.engines.queried, service.balance().spent
+            began = time.process_time()
+            reply = work()
+            took = time.process_time() - began
+            assert took < MAX_CPU_SECONDS, f"{name} takes {took:.2f} s of the service's CPU"
+            assert reply.status_code < 500, f"{name} is {reply.status_code}: {reply.text[:300]}"
+            assert service.engines.queried == before[0] or service.balance().spent != before[1], f"{name} is free"
+            return reply
 
-    return service, check
+        yield service, check
 
 
 @pytest.mark.timeout(300)
@@ -193,7 +200,19 @@ def test_no_number_freezes_the_service(measured, method, path, request_):
         )
 
 
+HEADS = [
+    *(b"[" * 12_000, b'{"a":' * 2_400, b'{"alg":' + b"1" * 12_000 + b"}", b'["alg"]', b'{"alg": ["RS256"]}'),
+    *(b'{"alg": "RS256", "kid": ' + kid + b"}" for kid in (b'"' + b"a" * 12_000 + b'"', b'"of no key"', b"1")),
+    *(b'{"alg": "none"}', b'{"alg": "PBES2-HS512+A256KW", "p2c": 2000000000}', b'{"alg": "RS256", "kid": "rsa"}'),
+]
+TOKENS = [
+    *("." * 16_000, "a." * 8_000, "=" * 16_000, "a" * 16_001 + "..", "%2e" * 5_000),
+    *(f"{base64.urlsafe_b64encode(head).decode()}.{'e30' * 40}.{'A' * 200}" for head in HEADS),
+]
+"""Tokens of no issuer, as long as those that are read."""
+
 HEADERS = [
+    *(("Authorization", f"Bearer {token}") for token in TOKENS),
     *(("Cookie", text) for text in ('a="' + "\\" * 60_000 + '"', "a=b;" * 15_000, 'a="' + "\\101" * 15_000 + '"')),
     *(("Accept", text) for text in ("a/b," * 15_000, "text/csv;" + "q=1;" * 15_000)),
     *(("Authorization", f"{kind} {text * 15_000}") for kind in ("Basic", "Bearer") for text in ("QUFB", ".e30", "= ")),
@@ -216,6 +235,18 @@ def test_no_header_freezes_the_service(measured, method, path):
         for who in (None,) if name == "Authorization" else ("ann", None):
             send = partial(service.send, method, path, who, content=b'{"sql": "SELECT 1"}', headers=headers)
             check(f"{name}: {text[:20]} of {who} on {path}", send)
+
+
+def test_no_login_at_an_issuer_freezes_the_service(measured):
+    """Where it begins, and what comes back from the issuer or from somewhere else."""
+    service, check = measured
+    for token in TOKENS:
+        for name in ("state", "code", "iss", "cookie"):
+            browser = Browser(service)
+            away = check(f"{token[:20]} to return to", partial(browser.get, "/login/issuer", params={"next": token}))
+            back = {"state": parse_qs(urlsplit(away.headers["location"]).query)["state"], "code": "a", name: token}
+            cookie = {"headers": {"Cookie": f"{LOGIN_COOKIE}={token}"}} if name == "cookie" else {}
+            check(f"{token[:20]} as {name}", partial(browser.get, "/login/callback", params=back, **cookie))
 
 
 FORMS = [

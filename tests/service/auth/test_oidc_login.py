@@ -9,9 +9,7 @@ import pytest
 
 from discreet.service.doors.pages.site import ISSUER_LIFETIME_SECONDS, LOGIN_SECONDS
 from tests.service.browser import Browser
-from tests.service.issuer import TestIssuer
-
-OIDC = '[oidc]\nissuer = "{url}"\naudience = "discreet"\naccount_claim = "account"\nclient_id = "page"\n'
+from tests.service.issuer import OIDC, TestIssuer
 
 
 @pytest.fixture

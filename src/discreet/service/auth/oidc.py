@@ -109,7 +109,7 @@ class Issuer:
         claims = self._validated_claims(token, self._settings.audience)
         identity = _identity(claims, self._settings)
         with self._lock:
-            self._known[_digest(token)] = float(claims["exp"]), identity
+            self._known[_digest(token)] = claims["exp"], identity  # of any size
             while len(self._known) > _MAX_REMEMBERED:
                 self._known.popitem(last=False)
         return identity
