@@ -101,16 +101,12 @@ def test_a_sum_is_rounded_at_whatever_depth_its_interval_has_one_rounding(item, 
 
 
 class Measured:
-    """A variate with a value, an error bound, and a true value."""
+    """A variate with an error bound, and a true value."""
 
-    def __init__(self, value, error, true):
-        self.value, self.error, self.true = value, error, true
+    def __init__(self, error, true):
+        self.error, self.true = error, true
 
-    def values(self):
-        """Return the value in floating point."""
-        return np.array([self.value])
-
-    def radius(self, _values, _which):
+    def radius(self, _values):
         """Return the bound."""
         return np.array([self.error])
 
@@ -136,9 +132,10 @@ def test_floats_decide_only_what_their_errors_cannot_change(day, bounded, monkey
     true = [Fraction(value) for value in values]
     true[-1] += signs[-1] * Fraction(margin)
     variates = [
-        Measured(value, relative * value if bounded else 0.0, truth) for value, truth in zip(values, true, strict=True)
+        Measured(relative * value if bounded else 0.0, truth) for value, truth in zip(values, true, strict=True)
     ]
-    monkeypatch.setattr(noise, "_proposals", lambda _, s: iter([(variates[s - 1], np.array([0]), np.array([0]))]))
+    rounds = {s: [(variates[s - 1], np.array([values[s - 1]]), np.array([0]))] for s in range(1, day + 1)}
+    monkeypatch.setattr(noise, "_proposals", lambda _, s: iter(rounds[s]))
     assert noise._rounded(words, day, np.ones(1, dtype=np.int64)).tolist() == [math.floor(half * 2**30 + 0.5)]
 
 

@@ -17,6 +17,7 @@ import hmac
 import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -94,31 +95,37 @@ class CorrelatedGaussians:
         if firsts.min(initial=1) < 1 or firsts.max(initial=1) > day:
             raise InvariantViolated("noise starts on day 1 or later, and before it is drawn")
         key = hmac.digest(self._key, b"items", hashlib.sha256)
-        names = b"".join(hmac.digest(key, item, hashlib.sha256)[:16] for item in items)
+        order = np.argsort(firsts, kind="stable")
         drawn = np.zeros(len(items), dtype=np.int64)
         for start in range(0, len(items), _BLOCK):
-            block = drawn[start : start + _BLOCK]
-            words = _ItemWords(self._key, names[16 * start : 16 * (start + len(block))])
-            block[:] = self._rounded(words, day, firsts[start : start + len(block)])
+            block = order[start : start + _BLOCK]
+            names = b"".join(hmac.digest(key, items[i], hashlib.sha256)[:16] for i in block.tolist())
+            drawn[block] = self._rounded(_ItemWords(self._key, names), day, firsts[block])
         return drawn
 
     def _rounded(self, items: _ItemWords, day: int, firsts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return round(sigma sum of f(day - s) g(s)): by floats, and exactly where those cannot decide."""
+        """Return round(sigma sum of f(day - s) g(s)): by floats, and exactly where those cannot decide.
+
+        Args:
+            firsts: the day on which the noise of each item starts, in ascending order.
+        """
         total = np.zeros(len(items))
         magnitude = np.zeros(len(items))
         error = np.zeros(len(items))
         weights = factors(day)
         for s in range(int(firsts.min()), day + 1):
-            started = np.flatnonzero(firsts <= s)
+            started = slice(0, int(np.searchsorted(firsts, s, side="right")))
             those = items.of(started)
-            signs = those.signs(self._name(s))
-            weight = weights[day - s]
+            values = np.zeros(len(those))
+            radius = np.zeros(len(those))
             for sizes, accepted, which in self._proposals(those, s):
-                places = started[which]
-                values = sizes.values()[accepted]
-                total[places] += weight * np.where(signs[which], values, -values)
-                magnitude[places] += weight * values
-                error[places] += weight * sizes.radius(values, accepted)
+                values[which] = accepted
+                radius[which] = sizes.radius(accepted)
+            weight = weights[day - s]
+            values *= weight
+            total[started] += np.where(those.signs(self._name(s)), values, -values)
+            magnitude[started] += values
+            error[started] += weight * radius
         sigma = math.sqrt(self.variance)
         error = sigma * (error + magnitude * (day + 8) * 2.0**-51) * (1 + 2.0**-48)  # factors, their sum, and sigma
         least = np.floor(sigma * total + 0.5 - error)
@@ -133,20 +140,17 @@ class CorrelatedGaussians:
         """Return what g(s) depends on beside the key and the item."""
         return f"{s} {self._digests[s - 1]}" if self._digests else f"{s}"
 
-    def _proposals(
-        self, items: _ItemWords, s: int
-    ) -> Iterator[tuple[Exponentials, NDArray[np.intp], NDArray[np.intp]]]:
-        """Yield rounds of proposals for g(s), which of them were accepted, and for which items."""
+    def _proposals(self, items: _ItemWords, s: int) -> Iterator[tuple[Exponentials, Floats, NDArray[np.intp]]]:
+        """Yield rounds of proposals for g(s), approximate values of the accepted ones, and for which items they are."""
         name = self._name(s)
         left = np.arange(len(items))
         number = 0
         while len(left):
-            those = items.of(left)
-            sizes, tests = (_ItemExponentials(those, f"{name}/{number}/{use}", self._known) for use in ("size", "test"))
-            passed = accepted_proposals(sizes, tests)
-            accepted = np.flatnonzero(passed)
-            yield sizes, accepted, left[accepted]
-            left = left[~passed]
+            sizes, tests = (_ItemExponentials(items, f"{name}/{number}/{use}", self._known) for use in ("size", "test"))
+            values, accepted = accepted_proposals(sizes, tests)
+            yield sizes, values[accepted], left[accepted]
+            left = left[~accepted]
+            items = items.of(~accepted)
             number += 1
 
     def _exactly_rounded(self, item: _ItemWords, day: int, first: int) -> int:
@@ -187,8 +191,8 @@ class _ItemWords:
     def __len__(self) -> int:
         return len(self._names) // 16
 
-    def of(self, which: NDArray[np.intp]) -> _ItemWords:
-        """Return the words of the items with the indices *which*."""
+    def of(self, which: NDArray[Any] | slice) -> _ItemWords:
+        """Return the words of some items."""
         return _ItemWords(self._key, np.frombuffer(self._names, dtype="V16")[which].tobytes())
 
     def uint64(self, label: str, n: int, start: int = 0) -> NDArray[np.uint64]:

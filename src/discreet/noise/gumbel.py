@@ -85,19 +85,17 @@ class Exponentials:
         np.negative(uniform, out=uniform)
         return uniform
 
-    def radius(self, values: NDArray[np.float64], which: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
-        """Return absolute error bounds of `values`, or of those with the indices *which*.
+    def radius(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return error bounds of some of `values`; they are infinite where almost no bits are known.
 
-        They are infinite where almost no bits are known.
-
-        W lies in [r, r + step] / 2^64, and `values` uses a point less than step from both ends: its error is at most
-        step / r + 2^-52, relative to W.
+        W lies in [r, r + step] / 2^64, and `values` uses a point v of it that is less than step from both ends. If step
+        is at most v / 16, the error is at most 16/15 step / v + 2^-52, relative to W.
         """
-        words = (self._words if which is None else self._words[which]).astype(np.float64)
-        with np.errstate(divide="ignore"):
-            spread = 2 * self._step / words
-        spread[words < 16 * self._step] = np.inf
-        return spread + _ULPS * (1 + values)
+        relative = np.exp(values) * (self._step * 2.0**-64)  # step / v
+        spread = 2 * relative
+        spread[relative > 1 / 16] = np.inf
+        bounds: NDArray[np.float64] = spread + _ULPS * (1 + values)
+        return bounds
 
     def irregular(self, values: NDArray[np.float64]) -> NDArray[np.intp]:
         """Return a mask of `values` whose relative error may exceed 2^-19 (one in a billion does)."""

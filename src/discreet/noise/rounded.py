@@ -24,6 +24,9 @@ from discreet.noise.discrete import MAX_SCALE, check_scale
 from discreet.noise.gumbel import Exponentials
 
 _ULPS = 2.0**-48
+_SMALL = 16.0
+"""Nearly all exponential variates are smaller."""
+
 _BLOCK = 2**20
 """Proposals that are drawn at once."""
 
@@ -102,8 +105,8 @@ class RoundedGaussians:
             for name in ("size", "test")
         )
         self._tried += n
-        self._values = self._sizes.values()
-        self._accepted = np.flatnonzero(accepted_proposals(self._sizes, tests))
+        self._values, accepted = accepted_proposals(self._sizes, tests)
+        self._accepted = np.flatnonzero(accepted)
 
     def _signs(self, m: int) -> NDArray[np.uint8]:
         if words := (m - len(self._left) + 63) // 64:
@@ -115,18 +118,19 @@ class RoundedGaussians:
         return signs
 
 
-def accepted_proposals(sizes: Exponentials, tests: Exponentials) -> NDArray[np.bool_]:
-    """Return a mask of the variates with E > (Y - 1)^2 / 2, decided exactly."""
+def accepted_proposals(sizes: Exponentials, tests: Exponentials) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return approximate values of *sizes*, and a mask of the variates with E > (Y - 1)^2 / 2, decided exactly."""
     size = sizes.values()
     test = tests.values()
-    error = sizes.radius(size)
-    distance = np.abs(size - 1)
-    hurdle = distance**2 / 2
-    unsure = (distance + error) * error + tests.radius(test) + _ULPS * (hurdle + test)
-    accepted = test > hurdle
-    for i in np.flatnonzero(~(np.abs(test - hurdle) > unsure)).tolist():
+    hurdle = (size - 1) ** 2 / 2
+    gap = test - hurdle
+    accepted = gap > 0
+    # Nearly all values are small, and their gaps larger than all that errors of such values can change.
+    (error,) = sizes.radius(np.array([_SMALL])) + tests.radius(np.array([_SMALL]))
+    close = ~(np.abs(gap) > (_SMALL + error) * error + _ULPS * _SMALL**2) | (np.maximum(size, test) > _SMALL)
+    for i in np.flatnonzero(close).tolist():
         accepted[i] = _exactly_accepted(sizes, tests, i)
-    return accepted
+    return size, accepted
 
 
 def _exactly_accepted(sizes: Exponentials, tests: Exponentials, i: int) -> bool:
@@ -155,7 +159,7 @@ def _scaled(
     Args:
         values: approximate values of these variates.
     """
-    error = sizes.radius(values, which)
+    error = sizes.radius(values)
     sigma = np.sqrt(float(numerator) / precisions[: len(which)])
     scaled = values * sigma
     error = error * sigma + _ULPS * (scaled + 1)
