@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import datetime
 import itertools
+import math
 import random
 import shutil
 from operator import itemgetter
@@ -82,6 +83,8 @@ def test_counts_so_far_are_published_on_every_day_from_the_listing_on(tmp_path):
         assert len(rows) >= 10
         assert abs(np.mean(errors)) < 4 / len(rows) ** 0.5
         assert 0.3 < np.std(errors) < 1.7
+        assert all(row["high"] - row["count"] == math.ceil(1.96 * row["std_error"]) for row in rows)
+        assert not release.complete
         assert release.guarantee.computational
         assert (release.guarantee.epsilon, release.guarantee.delta) == (8.0, 1e-8)
 

@@ -25,21 +25,25 @@ def plan(catalog: str, name: str) -> None:
     CATALOG declares the stream NAME. No row is read.
     """
     from discreet.budget.model import MAX_RECORD_LENGTH
-    from discreet.mechanisms.running import CorrectedCounts
+    from discreet.mechanisms.running import RunningCounts
     from discreet.warehouse import connect
 
     with connect(catalog) as warehouse:
         declared = warehouse.running_counter(name).declaration
     mechanism = declared.mechanism()
     last = declared.periods
-    errors = [f"{mechanism.std_error(day):.3g}" for day in (1, last)]
-    smallest = [f"{mechanism.threshold(day):,}" for day in (1, last)]
     counted = f"the first {mechanism.groups_per_user:,} items of each user"
-    if isinstance(mechanism, CorrectedCounts):
+    if isinstance(mechanism, RunningCounts):
+        listing = counting = mechanism
+    else:
+        listing = mechanism.listing
+        counting = mechanism.published
         chosen = ", unless the pilot chooses others" if declared.pilot is not None else ""
-        unlisted = f"the first {mechanism.listing.groups_per_user:,} items that are not listed"
+        unlisted = f"the first {listing.groups_per_user:,} items that are not listed"
         listed = f"{mechanism.groups_per_user:,} listed of each user{chosen}"
         counted = f"{unlisted}, and {listed}; counts are corrected for others"
+    errors = [f"{error:.3g}" for error in counting.std_errors([1, last])]
+    smallest = [f"{listing.threshold(day):,}" for day in (1, last)]
     lines = {
         "periods": f"{last:,} by {declared.each}, {declared.name(1)} to {declared.name(last)}",
         "guarantee": f"epsilon = {declared.epsilon:g}, delta = {float(declared.delta):g}, for all periods together",
@@ -48,7 +52,7 @@ def plan(catalog: str, name: str) -> None:
         "smallest item": f"about {smallest[0]} users in the first period, {smallest[1]} in the last",
         "counted": counted,
     }
-    if isinstance(mechanism, CorrectedCounts):
+    if mechanism is not counting:
         most = MAX_RECORD_LENGTH // 25  # a label of some length and its noisy number have about 25 characters
         lines["listed"] = f"in a service some {most:,} items, then the stream ends; without a limit in a file"
     for label, text in lines.items():

@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 from discreet.accounting.gaussian import mu_gaussian, normal_quantile
 from discreet.errors import InputError, InvariantViolated
 from discreet.head_request import MAX_RUNNING_GROUPS, MAX_RUNNING_PERIODS
-from discreet.mechanisms.base import INTERVAL, counted_outcome
 from discreet.noise import CorrelatedGaussians
 from discreet.noise.correlated import squared_sums
-from discreet.values import Cost, ExactHead, Outcome, float_below
+from discreet.values import Cost, ExactHead, float_below
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +25,7 @@ class RunningCounts:
 
     A user counts for the first C items that the user had, in the order of days. On day t, with noise
     Z = `CorrelatedGaussians` of variance sigma^2, an item of h users is listed, with its day, if h >= m and
-    h + Z >= m + ceil(z sigma sqrt(gamma_t) + 1/2), where m = ceil(sigma / parts). From its day on, h + Z is published
+    h + Z >= m + ceil(z sigma sqrt(gamma_t) + 1/2), where m = ceil(sigma). From its day on, h + Z is published
     on every day. sigma^2 >= C gamma_T / mu^2, and Pr[N(0, 1) > z] <= beta / (C T).
 
     All that is published costs rho = mu^2 / 2 and loses beta; it satisfies (epsilon, beta + curve of mu at epsilon).
@@ -38,7 +37,6 @@ class RunningCounts:
         quantile: z, a multiple of 1/1024.
         rho: mu^2 / 2.
         mass: beta.
-        parts: as above; 4 in corrected streams that began when smaller items were listed, which go on with it.
     """
 
     periods: int
@@ -47,7 +45,6 @@ class RunningCounts:
     quantile: Fraction
     rho: Fraction
     mass: Fraction
-    parts: int = 1
 
     name: ClassVar[str] = "running"
 
@@ -74,15 +71,13 @@ class RunningCounts:
     @property
     def least(self) -> int:
         """M: items with fewer users are not listed, whatever their noise, so that engines need not return them."""
-        return math.isqrt(math.ceil(self.variance / self.parts**2) - 1) + 1
+        return math.isqrt(math.ceil(self.variance) - 1) + 1
 
-    def std_error(self, day: int) -> float:
-        """Return the standard deviation of the noise on *day*, from 1 on."""
-        return math.sqrt(float(self.variance) * float(squared_sums(day)[-1]) + 1 / 12)  # 1/12: rounding
-
-    def half_width(self, day: int) -> int:
-        """Return half of the width of a 95 % interval of a count on *day*, from 1 on."""
-        return math.ceil(INTERVAL * self.std_error(day))
+    def std_errors(self, days: Sequence[int] | NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the standard deviations of the noise on *days*, from 1 on."""
+        variances = float(self.variance) * squared_sums(self.periods)[np.asarray(days, dtype=np.int64) - 1]
+        errors: NDArray[np.float64] = np.sqrt(variances + 1 / 12)  # 1/12: rounding
+        return errors
 
     def threshold(self, day: int) -> int:
         """Return the least noisy count with which an item is listed on *day*, from 1 on."""
@@ -91,8 +86,8 @@ class RunningCounts:
 
     def release(
         self, head: ExactHead, listed: NDArray[np.bool_], names: Sequence[bytes], day: int, noise: CorrelatedGaussians
-    ) -> Outcome:
-        """Return the counts of the listed items, and of those that are listed now; its cost is 0.
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the places of the listed items and of those that are listed now, and their counts, the largest first.
 
         Args:
             head: the users so far of each item; every listed one, and all others with at least m.
@@ -109,8 +104,7 @@ class RunningCounts:
         shown = np.flatnonzero(listed | ((head.counts >= self.least) & (noisy >= self.threshold(day))))
         # Not by position in the head, which would reveal the order of the true counts where noisy ones are equal.
         order = np.array(sorted(shown.tolist(), key=lambda i: (-noisy[i], names[i])), dtype=np.int64)
-        width = self.half_width(day)
-        return counted_outcome(order, noisy[order], self.std_error(day), width, complete=False, cost=Cost())
+        return order, noisy[order]
 
 
 # The parts of mu^2 for the pilot, the kept share, and the listing of items if others are counted.
@@ -130,8 +124,8 @@ _LEAST_SHARE = 0.25
 _SMALLEST_SHARE = 0.02
 _PRECISION = 0.085
 _SHORTEST_WINDOW = 3
-_SIGNIFICANT = 1.5
-"""Numbers of users by place are taken for 0 below so many standard errors in one level, and 3 in two.
+_SIGNIFICANT = {1: 1.5, 2: 3.0}
+"""Numbers of users by place are taken for 0 below so many standard errors, by the number of levels.
 
 In one level the kept share is that of all pairs so far, and not of the few that arrived in the last days.
 """
@@ -165,8 +159,6 @@ class CorrectedCounts:
         places_variance: of the numbers of users by place.
         rho: of all parts together, with the pilot's.
         pilot: the noisy numbers of users by `PILOT_PLACES`; empty without a pilot.
-        significant: numbers of users by place are taken for 0 below so many standard errors; 3 in all streams that
-            began before it was stored, which go on with it.
     """
 
     listing: RunningCounts
@@ -174,7 +166,6 @@ class CorrectedCounts:
     places_variance: Fraction
     rho: Fraction
     pilot: tuple[int, ...] = ()
-    significant: float = 3.0
 
     name: ClassVar[str] = "running"
 
@@ -193,7 +184,7 @@ class CorrectedCounts:
         variance = _rounded_up(_STEPS * Fraction(squared_sums(periods)[-1]) / (_PLACES * square))
         if most <= _FEW:
             listing = RunningCounts.within(periods, middle, rest, mass)
-            return cls(listing, None, variance, square / 2, tuple(pilot), _SIGNIFICANT)
+            return cls(listing, None, variance, square / 2, tuple(pilot))
         listing = RunningCounts.within(periods, min(middle, _MOST_LISTED_GROUPS), square * _LISTING, mass)
         counting = RunningCounts.within(periods, middle, rest - square * _LISTING, mass)
         return cls(listing, counting, variance, square / 2, tuple(pilot))
@@ -242,14 +233,6 @@ class CorrectedCounts:
         """Return the cost of the whole stream, which is charged when it begins."""
         return Cost(self.rho, self.mass)
 
-    def std_error(self, day: int) -> float:
-        """Return the standard deviation of the noise of a count before its correction, *day* days after its listing."""
-        return self.published.std_error(day)
-
-    def threshold(self, day: int) -> int:
-        """Return the least noisy count with which an item is listed on *day*, from 1 on."""
-        return self.listing.threshold(day)
-
     def share(self, pairs: float, reached: NDArray[np.int64], earlier: tuple[float, list[int]] | None) -> float:
         """Return the share of pairs that is kept, of those that arrived after an earlier day; post-processing.
 
@@ -268,7 +251,8 @@ class CorrectedCounts:
     def _cut_off(self, reached: NDArray[np.int64]) -> float:
         """Return the number of pairs beyond the bound: in geometric progression between two places."""
         error = math.sqrt(float(self.places_variance) * float(squared_sums(self.periods)[-1]))
-        users = np.minimum.accumulate(np.where(reached < self.significant * error, 0, reached))
+        significant = _SIGNIFICANT[1 if self.counting is None else 2] * error
+        users = np.minimum.accumulate(np.where(reached < significant, 0, reached))
         total = 0.0
         for step, (more, fewer) in enumerate(zip(users[:-1].tolist(), users[1:].tolist(), strict=True)):
             width = self.groups_per_user * 2**step
@@ -290,17 +274,6 @@ class CorrectedCounts:
         """
         counts = noisy / share if self.counting is None else earlier[0] + (noisy - earlier[1]) / share
         return counts, min(max(noisy.sum() / max(counts.sum(), 1.0), _SMALLEST_SHARE), 1.0)
-
-    def errors(self, ages: NDArray[np.int64], whole: float) -> NDArray[np.float64]:
-        """Return the standard errors of corrected counts.
-
-        Args:
-            ages: the number of days since the noise of each began, from 1 on.
-            whole: the share of all pairs that is kept.
-        """
-        variance = float(self.published.variance) * squared_sums(self.periods)[ages - 1] + 1 / 12  # 1/12: rounding
-        errors: NDArray[np.float64] = np.sqrt(variance) / whole
-        return errors
 
     def precise(self, counts: NDArray[np.float64], errors: NDArray[np.float64], share: float) -> NDArray[np.bool_]:
         """Return True for the counts to show: nearly all of them are within 10 %."""

@@ -84,18 +84,21 @@ class CorrectedState:
         listing = pa.ipc.open_stream(base64.b64decode(values["listing"])).read_all()
         return cls(_MECHANISM.validate_python(values["mechanism"]), listing)
 
-    def std_errors(self, names: Sequence[bytes], period: AnsweredPeriod) -> NDArray[np.float64]:
-        """Return the standard errors of the counts of listed items in an answered period."""
+    def since(self, labels: pa.Table) -> list[int]:
+        """Return the number of the period in which each of some listed items was listed."""
         since = self.by_name(_SINCE)
-        ages = period.number + 1 - np.array([since[name] for name in names], dtype=np.int64)
-        return self.mechanism.errors(ages, period.whole)
+        return [since[name] for name in label_names(labels)]
+
+    @property
+    def labels(self) -> pa.Table | None:
+        """The listed items; None before the first answer."""
+        return self.listing.drop_columns(_OWN) if self.listing.num_columns else None
 
     def by_name(self, column: str) -> dict[bytes, Any]:
         """Return a column of the list by the names of the items."""
-        if not self.listing.num_columns:
+        if self.labels is None:
             return {}
-        names = label_names(self.listing.drop_columns(_OWN))
-        return dict(zip(names, self.listing.column(column).to_pylist(), strict=True))
+        return dict(zip(label_names(self.labels), self.listing.column(column).to_pylist(), strict=True))
 
 
 _OWN = [_SINCE, _KEPT, _CORRECTED]
@@ -158,9 +161,8 @@ class PeriodReader:
         number = self.number
         level = mechanism.counting
         if level is None:
-            earlier = state.listing.drop_columns(_OWN) if state.listing.num_columns else None
             labels, names, noisy, reached, seals = self.count_in_one_level(
-                mechanism.listing, earlier, "listing", mechanism.places
+                mechanism.listing, state.labels, "listing", mechanism.places
             )
             # The noise of all counts starts with the stream, in whatever period an item is listed.
             since = np.ones(len(noisy), dtype=np.int64)
@@ -175,7 +177,7 @@ class PeriodReader:
         earlier = np.array([[counts.get(name, 0) for name in names] for counts in past], dtype=np.float64)
         corrected, whole = mechanism.corrected(noisy, share, earlier)
         counts = np.rint(corrected).astype(np.int64)
-        precise = mechanism.precise(corrected, mechanism.errors(number + 1 - since, whole), share)
+        precise = mechanism.precise(corrected, mechanism.published.std_errors(number + 1 - since) / whole, share)
         order = sorted(np.flatnonzero(precise).tolist(), key=lambda place: (-counts[place], names[place]))
         listing = labels
         for name, values in zip(_OWN, (since, noisy, corrected), strict=True):
@@ -208,11 +210,9 @@ class PeriodReader:
         )
         head, names, listed = completed(head, counted, earlier)
         noise = self._noise(use, level.variance, self._digests_of(0))
-        outcome = level.release(head, listed, names, self.number, noise)
-        labels = head.labels.take(arrow_array(outcome.positions))
-        noisy = np.zeros(0, dtype=np.int64) if outcome.counts is None else outcome.counts
-        shown = [names[position] for position in outcome.positions]
-        return labels, shown, noisy, _reached(head, outcome.positions), (seal, last_seal)
+        positions, noisy = level.release(head, listed, names, self.number, noise)
+        shown = [names[position] for position in positions]
+        return head.labels.take(arrow_array(positions)), shown, noisy, _reached(head, positions), (seal, last_seal)
 
     def _count_in_two_levels(
         self, state: CorrectedState
@@ -221,35 +221,33 @@ class PeriodReader:
         listing = state.mechanism.listing
         counting = state.mechanism.published
         declared = self.declaration
-        number = self.number
-        period = declared.request.derived[0].name
-        listed = None
-        if len(state.listing):
-            periods = [declared.value(since) for since in state.listing.column(_SINCE).to_pylist()]
-            listed = state.listing.drop_columns(_OWN).append_column(period, pa.array(periods, declared.type))
+        none = np.zeros(0, dtype=np.int64)
+
+        def dated(labels: pa.Table) -> pa.Table:
+            periods = pa.array([declared.value(number) for number in since.tolist()], declared.type)
+            return labels.append_column(declared.request.derived[0].name, periods)
+
+        labels = state.labels
+        since = none if labels is None else state.listing.column(_SINCE).to_numpy()
+        listed = None if labels is None else dated(labels)
         bounds = listing.groups_per_user, listed, listing.least
         candidates, unlisted_names = self._head(*bounds, among="unlisted")
         unlisted = np.zeros(len(candidates.counts), dtype=bool)
         noise = self._noise("listing", listing.variance, self._digests_of(0))
-        new = listing.release(candidates, unlisted, unlisted_names, number, noise).positions
+        new, _ = listing.release(candidates, unlisted, unlisted_names, self.number, noise)
         added = candidates.labels.take(arrow_array(new))
-        added = added.append_column(period, pa.array([declared.value(number)] * len(new), declared.type))
-        listed = added if listed is None else pa.concat_tables([listed, added.cast(listed.schema)])
-        labels = listed.drop_columns(period)
-        none = np.zeros(0, dtype=np.int64)
+        labels = added if labels is None else pa.concat_tables([labels, added.cast(labels.schema)])
+        since = np.append(since, np.full(len(new), self.number))
         head = ExactHead(none, MAX_COUNT, labels, before=none)  # without a list, all items would compete
         counted: list[bytes] = []
-        if len(listed):
+        if len(labels):
             places = state.mechanism.places
-            head, counted = self._head(counting.groups_per_user, listed, 1, among="listed", reached=places)
+            head, counted = self._head(counting.groups_per_user, dated(labels), 1, among="listed", reached=places)
         names = label_names(labels)
         counts = dict(zip(counted, head.counts.tolist(), strict=True))
         noisy = np.array([counts.get(name, 0) for name in names], dtype=np.int64)
-        since = np.append(
-            state.listing.column(_SINCE) if state.listing.num_columns else none, np.full(len(new), number)
-        )
         noise = self._noise("counting", counting.variance, self._digests_of(-1))
-        noisy += noise.draw(names, number, since)
+        noisy += noise.draw(names, self.number, since)
         rest = np.setdiff1d(np.arange(len(candidates.counts)), new)
         remaining = [unlisted_names[position] for position in rest]
         sealed = *_in_order(remaining, candidates.counts[rest], listing.least), *_in_order(counted, head.counts)

@@ -33,7 +33,7 @@ from discreet.mechanisms.base import INTERVAL
 from discreet.mechanisms.running import CorrectedCounts, RunningCounts
 from discreet.noise.bits import MIN_SECRET_BYTES
 from discreet.query.query import Query, QueryOptions
-from discreet.release.corrected import AnsweredPeriod, CorrectedState, PeriodReader, label_names
+from discreet.release.corrected import AnsweredPeriod, CorrectedState, PeriodReader
 from discreet.release.declaration import GRACE, RunningDeclaration
 from discreet.release.files import write_durably
 from discreet.release.keys import derived_key
@@ -147,10 +147,9 @@ class RunningCounter:
         mechanism = state.mechanism
         labels = self._labels(state, number)
         counts = self._rows(state, number).column(-1).to_numpy()
-        if state.corrected is None:
-            errors = np.full(len(labels), mechanism.std_error(number))
-        else:
-            errors = state.corrected.std_errors(label_names(labels), state.period(number))
+        level = mechanism if isinstance(mechanism, RunningCounts) else mechanism.published
+        since = [1] * len(labels) if state.corrected is None else state.corrected.since(labels)
+        errors = level.std_errors(number + 1 - np.array(since, dtype=np.int64)) / state.period(number).whole
         width = np.ceil(INTERVAL * errors).astype(np.int64)
         options = QueryOptions(declared.epsilon, declared.delta)
         return Release(
