@@ -51,6 +51,7 @@ def test_a_query_of_a_file_imports_what_it_needs(tmp_path, method, name, write):
     modules, code = _imported("-m", "discreet", method, *source, "--where", "item <> 'd'")
     assert code == 0
     assert {"discreet.table", "duckdb"} <= modules
+    assert method == "top" or "pyarrow.compute" not in modules  # it takes a tenth of a small release
     assert _needless(modules) == []
 
 

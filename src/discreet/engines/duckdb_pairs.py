@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from discreet.engines.base import arrow_array, int64_array
+from discreet.engines.base import arrow_array
 from discreet.engines.pairs import joined_items, numbered_items
 from discreet.engines.sql import HeadStatement
 from discreet.errors import EngineError, InexactHead
@@ -310,7 +310,7 @@ class DuckDBPairs:
 
     def _numbers_of(self, statement: str) -> list[int]:
         """Return the numbers in the only row that is selected."""
-        return [int(int64_array(column)[0]) for column in self._select(statement).columns]
+        return [column[0].as_py() for column in self._select(statement).columns]
 
     def _write(self, name: str, select: str, parameters: list[str] | None = None) -> None:
         create = f"CREATE OR REPLACE TEMP TABLE {name} AS {select}"

@@ -313,12 +313,12 @@ class Release:
 
         A top k keeps its order, which is a ranking. A missing label is the last.
         """
-        import pyarrow.compute as pc
-
         request = self.query.request
         type_ = self.labels.schema.types[0] if len(request.items) == 1 else pa.null()
         if self.query.k is not None or not (request.derived or pa.types.is_date(type_) or pa.types.is_timestamp(type_)):
             return self
+        import pyarrow.compute as pc
+
         order = pc.array_sort_indices(self.labels.column(0)).to_numpy()
 
         def ordered(parts: Release | Measured) -> dict[str, Any]:
