@@ -18,7 +18,7 @@ from discreet.head_request import MAX_RUNNING_GROUPS, MAX_RUNNING_PERIODS
 from discreet.mechanisms.running import RunningCounts, price
 from discreet.noise import CorrelatedGaussians
 from discreet.noise.correlated import squared_sums
-from discreet.values import Cost, ExactHead
+from discreet.values import Cost
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(12)
 ROOT = math.sqrt(1.25)  # of gamma_2
@@ -151,8 +151,8 @@ def counted(stream, counts, secret):
     reach = math.ceil(10 * math.sqrt(stream.variance) * ROOT)
     size = 2 * reach + 51
     for day in (1, 2):
-        head = ExactHead(np.full(n, counts[day - 1], dtype=np.int64), n)
-        positions, shown = stream.release(head, listed, names, day, noise)
+        users = np.full(n, counts[day - 1], dtype=np.int64)
+        positions, shown = stream.release(users, listed, names, day, noise)
         listed = listed.copy()
         listed[positions] = True
         answers[day - 1] = size - 1
@@ -221,9 +221,8 @@ def test_released_counts_are_those_with_noise_and_state_its_spread():
     stream = small(2, 0.01)
     noise = CorrelatedGaussians(b"thirty-two bytes of a public key", "spread", stream.variance)
     names = [b"%d" % k for k in range(9)]
-    head = ExactHead(np.full(9, 50), 9)
     for day, gamma in ((1, 1), (2, 1.25)):
-        positions, counts = stream.release(head, np.ones(9, dtype=bool), names, day, noise)
+        positions, counts = stream.release(np.full(9, 50), np.ones(9, dtype=bool), names, day, noise)
         assert counts.tolist() == (50 + noise.draw(names, day))[positions].tolist()
         assert stream.std_errors([day]) == pytest.approx(math.sqrt(4 * gamma + 1 / 12), rel=1e-8)
 
@@ -233,8 +232,7 @@ def test_equal_noisy_counts_are_in_the_order_of_their_labels():
     stream = small(2, 0.01)
     noise = CorrelatedGaussians(b"thirty-two bytes of a public key", "order", stream.variance)
     names = [f"{k * 7919 % 1000:03}".encode() for k in range(200)]
-    head = ExactHead(np.arange(239, 39, -1), 200)
-    positions, counts = stream.release(head, np.ones(200, dtype=bool), names, 1, noise)
+    positions, counts = stream.release(np.arange(239, 39, -1), np.ones(200, dtype=bool), names, 1, noise)
     ranked = [(-count, names[place]) for count, place in zip(counts, positions, strict=True)]
     assert ranked == sorted(ranked)
     assert len({count for count, _ in ranked}) < 200
@@ -246,8 +244,7 @@ def test_what_is_out_of_range_is_refused():
         with pytest.raises(InputError, match="from 1 to"):
             RunningCounts.within(periods, groups, *price(periods, 1.0, Fraction(1, 10**8)))
     stream = small(2, 0.01)
-    head = ExactHead(np.array([50]), 1)
     for day, variance in ((0, stream.variance), (3, stream.variance), (1, stream.variance + 1)):
         noise = CorrelatedGaussians(b"thirty-two bytes of a public key", "x", variance)
         with pytest.raises(InvariantViolated, match="belongs to its stream"):
-            stream.release(head, np.array([True]), [b"a"], day, noise)
+            stream.release(np.array([50]), np.array([True]), [b"a"], day, noise)

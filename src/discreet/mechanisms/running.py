@@ -16,7 +16,7 @@ from discreet.errors import InputError, InvariantViolated
 from discreet.head_request import MAX_RUNNING_GROUPS, MAX_RUNNING_PERIODS
 from discreet.noise import CorrelatedGaussians
 from discreet.noise.correlated import squared_sums
-from discreet.values import Cost, ExactHead, float_below
+from discreet.values import Cost, float_below
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +85,17 @@ class RunningCounts:
         return self.least + math.ceil(float(self.quantile) * std * (1 + 1e-12) + 0.5)
 
     def release(
-        self, head: ExactHead, listed: NDArray[np.bool_], names: Sequence[bytes], day: int, noise: CorrelatedGaussians
+        self,
+        counts: NDArray[np.int64],
+        listed: NDArray[np.bool_],
+        names: Sequence[bytes],
+        day: int,
+        noise: CorrelatedGaussians,
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the places of the listed items and of those that are listed now, and their counts, the largest first.
 
         Args:
-            head: the users so far of each item; every listed one, and all others with at least m.
+            counts: the users so far of each item, shape (n,): of every listed one, and all others with at least m.
             listed: True for the items that were listed on earlier days, shape (n,).
             names: injective encodings of the labels of all items.
             day: from 1 to T, after all days that were answered.
@@ -100,8 +105,8 @@ class RunningCounts:
         """
         if not 1 <= day <= self.periods or noise.variance != self.variance:
             raise InvariantViolated("the noise of a day belongs to its stream")
-        noisy = head.counts + noise.draw(names, day)
-        shown = np.flatnonzero(listed | ((head.counts >= self.least) & (noisy >= self.threshold(day))))
+        noisy = counts + noise.draw(names, day)
+        shown = np.flatnonzero(listed | ((counts >= self.least) & (noisy >= self.threshold(day))))
         # Not by position in the head, which would reveal the order of the true counts where noisy ones are equal.
         order = np.array(sorted(shown.tolist(), key=lambda i: (-noisy[i], names[i])), dtype=np.int64)
         return order, noisy[order]

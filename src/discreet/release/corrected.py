@@ -203,16 +203,28 @@ class PeriodReader:
         Returns:
             the labels, their names, their noisy counts, the users by place, and the seals of this period and the last.
         """
-        head, counted = self._head(level.groups_per_user, earlier, level.least, reached=reached)
+        head, names = self._head(level.groups_per_user, earlier, level.least, reached=reached)
         seal, last_seal = (
-            "" if counts is None else self._digest("seal", *_in_order(counted, counts, level.least))
+            "" if counts is None else self._digest("seal", *_in_order(names, counts, level.least))
             for counts in (head.counts, head.before)
         )
-        head, names, listed = completed(head, counted, earlier)
+        labels = head.labels
+        counts = head.counts
+        listed: set[bytes] = set()
+        if earlier is not None:  # with the items that were listed and have no users
+            listed_names = label_names(earlier)
+            listed.update(listed_names)
+            missing = listed.difference(names)
+            places = np.array([place for place, name in enumerate(listed_names) if name in missing], dtype=np.int64)
+            labels = pa.concat_tables([labels, earlier.take(arrow_array(places)).cast(labels.schema)])
+            counts = np.append(counts, np.zeros(len(places), dtype=np.int64))
+            names = [*names, *(listed_names[place] for place in places)]
         noise = self._noise(use, level.variance, self._digests_of(0))
-        positions, noisy = level.release(head, listed, names, self.number, noise)
+        is_listed = np.array([name in listed for name in names], dtype=bool)
+        positions, noisy = level.release(counts, is_listed, names, self.number, noise)
         shown = [names[position] for position in positions]
-        return head.labels.take(arrow_array(positions)), shown, noisy, _reached(head, positions), (seal, last_seal)
+        by_place = _reached(head, positions[positions < len(head.counts)])
+        return labels.take(arrow_array(positions)), shown, noisy, by_place, (seal, last_seal)
 
     def _count_in_two_levels(
         self, state: CorrectedState
@@ -234,7 +246,7 @@ class PeriodReader:
         candidates, unlisted_names = self._head(*bounds, among="unlisted")
         unlisted = np.zeros(len(candidates.counts), dtype=bool)
         noise = self._noise("listing", listing.variance, self._digests_of(0))
-        new, _ = listing.release(candidates, unlisted, unlisted_names, self.number, noise)
+        new, _ = listing.release(candidates.counts, unlisted, unlisted_names, self.number, noise)
         added = candidates.labels.take(arrow_array(new))
         labels = added if labels is None else pa.concat_tables([labels, added.cast(labels.schema)])
         since = np.append(since, np.full(len(new), self.number))
@@ -289,32 +301,6 @@ class PeriodReader:
 
     def _noise(self, use: str, variance: Fraction, digests: list[str]) -> CorrelatedGaussians:
         return CorrelatedGaussians(self.key("noise"), (use, variance), variance, digests)
-
-
-def completed(
-    head: ExactHead, names: list[bytes], earlier: pa.Table | None
-) -> tuple[ExactHead, list[bytes], NDArray[np.bool_]]:
-    """Return the head with the items that were listed and have no users, their names, and which of them were listed.
-
-    Args:
-        names: of the items of the head.
-        earlier: the labels that were listed; None before the first answer.
-    """
-    if earlier is None:
-        return head, names, np.zeros(len(names), dtype=bool)
-    listed_names = label_names(earlier)
-    counted = set(names)
-    missing = [place for place, name in enumerate(listed_names) if name not in counted]
-    labels = pa.concat_tables([head.labels, earlier.take(pa.array(missing, pa.int64())).cast(head.labels.schema)])
-    counts = np.append(head.counts, np.zeros(len(missing), dtype=np.int64))
-    reached = None if head.reached is None else np.pad(head.reached, ((0, len(missing)), (0, 0)))
-    names = [*names, *(listed_names[place] for place in missing)]
-    listed = set(listed_names)
-    return (
-        ExactHead(counts, head.limit, labels, reached=reached),
-        names,
-        np.array([name in listed for name in names], bool),
-    )
 
 
 def label_names(labels: pa.Table) -> list[bytes]:
