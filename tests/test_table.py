@@ -173,14 +173,15 @@ def test_times_to_the_second_are_named_with_their_period_before_and_after_they_a
     times = pa.array(range(50), pa.timestamp("s"))
     table = discreet.scan(pa.table({"u": range(50), "at": times}), user="u")
     (note,) = table.plan("at").notes
-    assert "at:day counts by day, in SQL date_trunc('day', at)" in note
-    with pytest.warns(UserWarning, match="at:day counts by day"):
+    assert "count at:day, for example" in note
+    assert f"note: {note}>" in repr(table.plan("at"))
+    with pytest.warns(UserWarning, match="count at:day, for example"):
         release = table.release("at")
-    assert f"more data help; {note}" in str(release)
+    assert f"more data help; {note.replace('at:day', 'its days')}" in str(release)
     assert table.plan("at:hour").notes == table.plan("at", domain=times.to_pylist()).notes == ()
     one = discreet.scan(pa.table({"u": [1], "at": times[:1]}), user="u").release("at:hour")
     assert len(one) == 0
-    assert "counts by day" not in str(one)
+    assert "its days" not in str(one)
 
 
 def test_a_large_delta_warns_at_the_call(table):

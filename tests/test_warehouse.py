@@ -616,6 +616,27 @@ city = { type = "text", group = true, groups_per_user = 1 }
         yield made
 
 
+def test_a_plan_over_times_to_the_second_names_the_column_of_their_days(tmp_path):
+    """By the name that the catalog has for it; hours and listed items have no note."""
+    times = pa.array(range(50), pa.timestamp("s"))
+    pyarrow.parquet.write_table(pa.table({"u": range(50), "at": times, "seen": times}), tmp_path / "visits.parquet")
+    (tmp_path / "catalog.toml").write_text(
+        """
+[datasets.visits]
+source = "visits.parquet"
+user = "u"
+columns.at = { type = "timestamp", group = true }
+columns.seen = { type = "timestamp", group = true, domain = [1970-01-01T00:00:00] }
+columns.day = { type = "date", of = "at", each = "day", group = true }
+columns.seen_hour = { type = "timestamp", of = "seen", each = "hour", group = true }
+"""
+    )
+    with connect(tmp_path / "catalog.toml") as made:
+        for item, days in (("at", "day"), ("day", None), ("at_hour", None), ("seen", None), ("seen_hour", None)):
+            notes = made.plan(f'SELECT "{item}", COUNT(DISTINCT u) FROM visits GROUP BY "{item}"').notes
+            assert [note.partition("; ")[2] for note in notes] == ([f"count {days}, for example"] if days else [])
+
+
 def test_a_time_series_over_a_known_domain_has_every_day(visits):
     """Days without rows have noise around 0, and a filter on the computed column is applied."""
     release = visits.query("SELECT day, COUNT(DISTINCT reader) AS n FROM visits GROUP BY day", epsilon=5)

@@ -389,7 +389,7 @@ class Table:
         )
         request = planned.query.request
         fine = [] if request.domain is not None else request.items
-        notes = [too_fine(item) for item in fine if columns.get(item) is Kind.TIMESTAMP]
+        notes = [too_fine(item, f"{item}:day") for item in fine if columns.get(item) is Kind.TIMESTAMP]
         return replace(planned, notes=(*planned.notes, *notes))
 
     def _answer(

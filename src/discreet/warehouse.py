@@ -7,7 +7,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -32,6 +32,7 @@ from discreet.query.planning import (
     is_listed_by_filter,
     make_plan,
     resolve,
+    too_fine,
     unclipped,
 )
 from discreet.query.predicates import bind_where
@@ -213,7 +214,14 @@ class Warehouse:
             segments=self._open.domain(name, parts),
         )
         has_pairs = self._open.has_pairs(name)
-        return make_plan(resolved, has_pairs=has_pairs, shared_budget=shared or budget is not None, force=force)
+        planned = make_plan(resolved, has_pairs=has_pairs, shared_budget=shared or budget is not None, force=force)
+        fine = [
+            name
+            for name in (() if resolved.known_domain else items)
+            if dataset.columns[name].kind is Kind.TIMESTAMP and dataset.columns[name].each is None
+        ]
+        notes = [too_fine(name, dataset.period(name, "day") or "its days") for name in fine]
+        return replace(planned, notes=(*planned.notes, *notes))
 
     def running(self, name: str, key: bytes | None = None) -> RunningStream:
         """Return a stream of running counts that the catalog declares (docs/running-counts.md).

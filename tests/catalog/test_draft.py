@@ -66,7 +66,7 @@ def test_a_draft_allows_nothing(tmp_path, saved, source):
     with pytest.raises(CatalogError) as caught:
         load_catalog(path)
     assert [mistake.mistake for mistake in caught.value.mistakes] == [
-        "'columns' is missing: the permitted uses of each column"
+        "'columns' is missing: the permitted uses of each column; a draft has them behind #, for you to choose"
     ]
 
 

@@ -42,13 +42,13 @@ REPORT = {
     ],
 }
 TEXT = """\
-ann@sales  in any 30 days
+ann@sales  40 % left, in any 30 days
   rho         [###############===............]  0.4 of 1 left
   delta       [###...........................]  9e-08 of 1e-07 left
-  epsilon     6.1 spent, 4.2 left in one answer (delta = 1e-09 and what answers may lose)
+  one answer  can have an epsilon of up to 4.2 (delta = 1e-09 and what answers may lose)
   resets      some comes back at 2026-12-01 00:30 UTC
 
-sales  shared with others
+sales  0 % left, shared with others
   rho         [########......................]  6 of 8 left
   delta       [##############################]  0 of 1e-06 left
   observed    nothing is refused, so nothing is guaranteed
@@ -115,7 +115,7 @@ def test_an_account_without_a_period_shows_no_reset():
     """The output has no line about a reset."""
     forever = {"kind": "forever", "days": None, "unit": None, "zone": None}
     text = budget_as_text(BudgetReport.model_validate(REPORT | {"period": forever, "resets_at": None, "parents": []}))
-    assert text.startswith("ann@sales  for all time\n")
+    assert text.startswith("ann@sales  40 % left, for all time\n")
     assert "resets" not in text
 
 

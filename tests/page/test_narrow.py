@@ -122,3 +122,25 @@ def test_every_number_of_the_officers_pages_is_painted(visit, width):
             visitor.page.evaluate(OPENED)
             assert visitor.page.evaluate(HIDDEN) == [], path
             assert visitor.page.evaluate("document.documentElement.scrollWidth") <= width, path
+
+
+BROKEN = """[...document.querySelectorAll("th, td")].filter(cell => !cell.children.length).flatMap(cell => {
+    const text = cell.firstChild, range = document.createRange();
+    return [...(text?.data ?? "").matchAll(/[^\\s-]+/g)].filter(word => {
+        range.setStart(text, word.index);
+        range.setEnd(text, word.index + word[0].length);
+        return word[0].length < 10 && range.getClientRects().length > 1;
+    }).map(word => word[0]);
+})"""
+"""Short words in cells of tables that are broken in two."""
+
+
+@pytest.mark.usefixtures("answers")
+@pytest.mark.parametrize("width", [320, 390])
+def test_a_disclosure_breaks_no_short_word(visit, width):
+    """Names of datasets, users and mechanisms stand in one piece beside sentences."""
+    page = visit("officer", viewport={"width": width, "height": 800}).page
+    page.goto(page.url.partition("/officer")[0] + "/officer/disclosure?account=data")
+    assert page.locator("td").count() > 10
+    assert page.evaluate(BROKEN) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -533,7 +533,10 @@ class Dataset(SettingsTable):
         Mapping[Annotated[Text, AfterValidator(_check_column_name)], Column],
         Field(min_length=1),
         AfterValidator(frozen),
-    ] = Field(description="The permitted uses of each column. Other columns do not exist for analysts.")
+    ] = Field(
+        description="The permitted uses of each column; a draft has them behind #, for you to choose. Other columns do "
+        "not exist for analysts."
+    )
     running: Annotated[Mapping[Name, RunningTable], AfterValidator(frozen)] = Field(
         default_factory=dict, validate_default=True, description="Streams of running counts, by name."
     )

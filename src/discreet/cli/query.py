@@ -268,9 +268,12 @@ def budget(form: str, **options: Any) -> None:
 
 def budget_as_text(report: BudgetReport) -> str:
     """Return an account and its parents as text."""
+    from discreet.wire.problems import percent
+
     period = report.period
     named = {"sliding": f"in any {period.days or 0:,} days", "calendar": f"each {period.unit} in {period.zone}"}
-    lines = [f"{report.account}  {named.get(period.kind, 'for all time')}"]
+    share = f"{percent(report.left.left_of(report.limit))} left, "
+    lines = [f"{report.account}  {'' if report.units else share}{named.get(period.kind, 'for all time')}"]
     if report.units is not None:
         for name, part in (("information", report.units.information), ("calls", report.units.calls)):
             lines.append(_line(name, bar(part.spent, 0, part.limit), f"{part.left:,} of {part.limit:,}"))
@@ -280,7 +283,7 @@ def budget_as_text(report: BudgetReport) -> str:
             spent = used + getattr(report.forfeited, name)
             lines.append(_line(name, bar(spent, held, limit), _left(report, name)))
     lines.append(
-        f"  epsilon     {report.epsilon_spent:.4g} spent, {report.epsilon_left:.4g} left in one answer "
+        f"  one answer  can have an epsilon of up to {report.epsilon_left:.4g} "
         f"(delta = {report.conversion_delta:.3g} and what answers may lose)"
     )
     if report.forfeited.rho or report.forfeited.delta:
@@ -291,7 +294,7 @@ def budget_as_text(report: BudgetReport) -> str:
         lines.append(f"  suspended   by a privacy officer: account {report.suspended_by_officer}")
     lines += _closing(report.mode, report.resets_at)
     for parent in report.parents:
-        lines += ["", f"{parent.account}  shared with others"]
+        lines += ["", f"{parent.account}  {percent(parent.left.left_of(parent.limit))} left, shared with others"]
         for name in ("rho", "delta"):
             limit = getattr(parent.limit, name)
             remaining = getattr(parent.left, name)

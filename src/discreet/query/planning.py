@@ -261,7 +261,7 @@ class Plan:
     missed: str | None = None
 
     def __repr__(self) -> str:
-        """Return five lines for notebooks; `discreet plan` shows more."""
+        """Return five lines for notebooks, and its notes; `discreet plan` shows more."""
         expected = self.expectation
         request = self.query.request
         what = "a total" if not request.items else f"a top {self.query.k:,}" if self.query.k else "a release"
@@ -276,13 +276,14 @@ class Plan:
         smallest = None if expected.smallest_count is None else likely.smallest_count
         sure = self.guarantee
         probably = f", probably {self.likely_mechanism}" if expected.likely else ""
+        notes = "".join(f"\n  note: {note}" for note in self.notes)
         return "\n".join(
             (
                 f"<Plan of {what} by {self.mechanism.name}{probably}",
                 f"  guarantee       epsilon = {sure.epsilon:.4g}, delta = {float(sure.delta):.3g}",
                 f"  worst cost      {self.worst_cost}",
                 f"  standard error  {' to '.join(errors).replace('to or', 'or').replace('to for', 'for') or 'none'}",
-                f"  smallest count  {'any' if smallest is None else f'about {smallest:,}'}>",
+                f"  smallest count  {'any' if smallest is None else f'about {smallest:,}'}{notes}>",
             )
         )
 
@@ -510,14 +511,12 @@ def _notes(delta: Fraction) -> tuple[str, ...]:
     return ()
 
 
-def few_shown(column: str) -> str:
-    """Return why hardly any value of a column of timestamps is an item that is shown."""
-    return f"{column} holds times to the second and finer, so few of them have enough users to be shown"
-
-
-def too_fine(column: str) -> str:
-    """Return why hardly any value of a column of timestamps is an item that is shown, and what to count instead."""
-    return f"{few_shown(column)}; {column}:day counts by day, in SQL date_trunc('day', {column})"
+def too_fine(column: str, instead: str) -> str:
+    """Return why hardly any value of a column of timestamps is an item that is shown; *instead* holds its days."""
+    return (
+        f"{column} holds times to the second and finer, so few of them have enough users to be shown; "
+        f"count {instead}, for example"
+    )
 
 
 def shown_number(value: Fraction) -> str:

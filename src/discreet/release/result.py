@@ -522,7 +522,7 @@ class Release:
         periods = {derived.name for derived in self.query.request.derived}
         for column in self.labels.schema:
             if pa.types.is_timestamp(column.type) and column.name not in periods:
-                help_ += f"; {too_fine(column.name)}"
+                help_ += f"; {too_fine(column.name, 'its days')}"
         price = f"epsilon = {self.guarantee.epsilon:.3g}, delta = {float(self.guarantee.delta):.2g}"
         return "" if least is None else f": an item needs about {least:,} {what} or more at {price}; {help_}"
 

@@ -97,6 +97,19 @@ class Spend(BaseModel):
         parts = (self.rho, budget.rho), (self.delta, budget.delta)
         return max(0.0 if not cost else min(cost / left, 1.0) if left else 1.0 for cost, left in parts)
 
+    def left_of(self, limit: Spend) -> float:
+        """Return the fraction of *limit* that this balance is, the smaller of rho and delta: from 0 to 1."""
+        parts = (self.rho, limit.rho), (self.delta, limit.delta)
+        return min((min(left / whole, 1.0) for left, whole in parts if whole), default=1.0)
+
+
+def percent(share: float) -> str:
+    """Format a fraction of 1 as a percentage."""
+    shown = 100 * share
+    if 0 < shown < 0.1 or 99.5 <= shown < 100:
+        return "< 0.1 %" if shown < 1 else f"{shown:.1f} %" if shown < 99.9 else "> 99.9 %"
+    return f"{shown:,.0f} %" if shown >= 10 or not shown else f"{shown:.1f} %"
+
 
 def iso_time(time_us: int) -> str:
     """Return microseconds since 1970 as ISO 8601 in UTC."""

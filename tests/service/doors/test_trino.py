@@ -331,9 +331,9 @@ def test_charge_and_balance_are_a_warning(service):
     """A replay is charged nothing, and says so."""
     first, second = run(service, KNOWN)["warnings"], run(service, KNOWN)["warnings"]
     assert first[0]["warningCode"]["name"] == second[0]["warningCode"]["name"] == "PRIVACY_CHARGE"
-    assert "charged rho=0," not in first[0]["message"]
+    assert "charged 0 % of" not in first[0]["message"]
     assert max(map(len, re.findall(r"[0-9]+", first[0]["message"].replace(".", "")))) <= 8, "no 17 digits"
-    assert "charged rho=0, delta=0 to ann@sales; left rho=" in second[0]["message"]
+    assert "charged 0 % of the budget of ann@sales (rho=0, delta=0); " in second[0]["message"]
 
 
 def test_the_next_address_has_the_declared_host_and_the_scheme_of_the_request(service):

@@ -73,7 +73,7 @@ from discreet.service.problems import (
 )
 from discreet.service.runtime import Runtime
 from discreet.service.settings import Settings
-from discreet.wire.problems import Malformed, spend_above, spend_below
+from discreet.wire.problems import Malformed, percent, spend_above, spend_below
 from discreet.wire.queries import StatementRequest
 
 MAX_WAIT_SECONDS = 1.0
@@ -493,8 +493,10 @@ class TrinoProtocol:
         if any(query.status in {"released", "replayed"} for query in answered.queries):
             charged = spend_above(answered.charged)
             left = spend_below(balance.remaining)
-            paid = f"charged {charged} to {state.account}"
-            warnings.append(("PRIVACY_CHARGE", f"{paid}; left {left}"))
+            limit = spend_below(balance.account.limit)
+            share = percent(charged.share_of(limit))
+            paid = f"charged {share} of the budget of {state.account} ({charged})"
+            warnings.append(("PRIVACY_CHARGE", f"{paid}; {percent(left.left_of(limit))} is left ({left})"))
         notes = dict.fromkeys(query.note for query in answered.queries if query.note is not None)
         run.warnings = [*(("ROWS_LEFT_OUT", note) for note in notes), *warnings]
         return answered

@@ -216,7 +216,7 @@ class OfficerPages:
             bar=text.budget_bar(detail),
             over=not Amount.of(balance.spent).within(Amount.of(balance.account.limit)),
             shares={part: getattr(detail, part).share_of(detail.limit) for part in parts}
-            | {"left": text.share_of(detail.left, detail.limit)},
+            | {"left": detail.left.left_of(detail.limit)},
             ledger=f"/officer/ledger?{urlencode({'account': name})}",
             tight=tight,
             words=None if tight is None else text.guarantee_in_words(tight.epsilon, tight.delta),

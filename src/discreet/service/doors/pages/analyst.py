@@ -234,9 +234,7 @@ class AnalystPages:
             filters=picks,
             where=where,
             shared=visit.text("shared"),
-            hints=[]
-            if query is None
-            else filters.hints(query, detail, self._site.catalog.datasets[detail.name].period),
+            hints=[] if query is None else filters.hints(query, detail),
             sql=sql,
             epsilon=visit.text("epsilon") or ("" if usual is None else f"{usual:g}"),
             price=price,

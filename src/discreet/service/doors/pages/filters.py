@@ -5,13 +5,12 @@ from __future__ import annotations
 import datetime
 import difflib
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Literal
 
 from discreet.errors import InputError
-from discreet.head_request import And, Comparison, Constant, IsNull, Kind, Membership, Not, Or, Period, Predicate
-from discreet.query.planning import few_shown
+from discreet.head_request import And, Comparison, Constant, IsNull, Kind, Membership, Not, Or, Predicate
 from discreet.query.predicates import read_number, read_text, read_timestamp
 from discreet.query.query import Select
 from discreet.query.sql import condition
@@ -190,26 +189,13 @@ def is_fine(column: ColumnDetail) -> bool:
     return column.type in {"timestamp", "decimal"} and column.each is None and not column.known_domain
 
 
-def hints(query: Select, dataset: DatasetDetail, period: Callable[[str, Period], str | None]) -> list[str]:
-    """Return what is allowed and probably not meant, from the catalog alone: rare labels by type, unlisted labels.
-
-    Args:
-        period: `Dataset.period` of the catalog.
-    """
+def hints(query: Select, dataset: DatasetDetail) -> list[str]:
+    """Return what is allowed and probably not meant, from the catalog alone: decimals as items, unlisted labels."""
     columns = {column.name.casefold(): column for column in dataset.columns}
     sentences = []
     for item in query.items:
         column = columns.get(item.casefold())
-        if column is None or not is_fine(column):
-            continue
-        if column.type == "timestamp":
-            starts = [period(column.name, other) for other in get_args(Period)]
-            coarser = [other.name for other in dataset.columns if other.group and other.name in starts]
-            coarser.sort(key=starts.index)
-            first = ", ".join(coarser[:-1])
-            instead = f" Group by {f'{first} or ' if first else ''}{coarser[-1]}." if coarser else ""
-            sentences.append(f"{few_shown(column.name)}.{instead}")
-        else:
+        if column is not None and column.type == "decimal" and is_fine(column):
             sentences.append(f"{column.name} holds decimals, so few of them have enough users to be shown.")
     for name, text in _compared(query.where):
         column = columns.get(name.casefold())

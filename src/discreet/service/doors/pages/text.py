@@ -8,12 +8,13 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from discreet.accounting.convert import epsilon_tight
 from discreet.catalog.model import Catalog, ImpliedColumn
+from discreet.head_request import Period
 from discreet.mechanisms.select_verify import SelectVerify
 from discreet.mechanisms.two_round import TwoRound
 from discreet.mechanisms.unknown_gumbel import UnknownGumbel
@@ -24,7 +25,7 @@ from discreet.query.sql import condition
 from discreet.release.result import interval_note
 from discreet.service.answering.accounts import period_in_words
 from discreet.wire.administration import Activity, Spent
-from discreet.wire.problems import Problem, Spend
+from discreet.wire.problems import Problem, Spend, percent
 from discreet.wire.queries import BudgetReport, Estimate, Expected
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -55,10 +56,15 @@ def snippets(sql: str, price: Mapping[str, float], url: str, method: str) -> lis
 
 
 def name_of(catalog: Catalog, dataset: str, column: str) -> str:
-    """Return the name of a column for people: "week of day" for day_week, a period that no catalog declares."""
+    """Return the name of a column for people: "week of read_at" for read_at_week, a period that no catalog declares.
+
+    A column that is called as a period, such as day, is not named: "week".
+    """
     declared = catalog.datasets.get(dataset)
     uses = None if declared is None else declared.columns.get(column)
-    return f"{uses.each} of {uses.source}" if isinstance(uses, ImpliedColumn) else column
+    if not isinstance(uses, ImpliedColumn):
+        return column
+    return str(uses.each) if uses.source.casefold() in {"date", *get_args(Period)} else f"{uses.each} of {uses.source}"
 
 
 def title_of(
@@ -228,11 +234,6 @@ def place_of(problem: Problem) -> str:
 # ---------------------------------------------------------------------------------------------------- budgets
 
 
-def share_of(left: Spend, of: Spend) -> float:
-    """Return the fraction of a limit that is left, the smaller of rho and delta."""
-    return min(_share(left.rho, of.rho) if of.rho else 1.0, _share(left.delta, of.delta) if of.delta else 1.0)
-
-
 def epsilon_of(cost: Spend, budget: BudgetReport) -> float:
     """Return the epsilon of a cost, at the delta of the account's conversion."""
     return epsilon_tight(cost.rho, budget.conversion_delta)
@@ -292,14 +293,6 @@ def number(value: float | str | None) -> str:
     return re.sub(r"(\.0)?e-0?", "e-", f"{value:.1e}") if abs(value) < 1e-4 else f"{value:.3g}"
 
 
-def percent(share: float) -> str:
-    """Format a fraction of 1 as a percentage."""
-    shown = 100 * share
-    if 0 < shown < 0.1 or 99.5 <= shown < 100:
-        return "< 0.1 %" if shown < 1 else f"{shown:.1f} %" if shown < 99.9 else "> 99.9 %"
-    return f"{shown:,.0f} %" if shown >= 10 or not shown else f"{shown:.1f} %"
-
-
 def when(text: str | None) -> str:
     """Format an ISO timestamp for display, to the minute in UTC; None is "never"."""
     return "never" if text is None else f"{datetime.fromisoformat(text):%-d %b %Y, %H:%M} UTC"
@@ -332,7 +325,6 @@ _FILTERS: Mapping[str, Callable[..., Any]] = {
     "used_up": used_up,
     "times": times,
     "epsilon_of": epsilon_of,
-    "share_of": share_of,
     "ended": ended,
 }
 """Filters of the templates."""
