@@ -386,7 +386,7 @@ def test_queries_run_in_a_read_only_transaction(reader):
         "TimeZone": "UTC",
         "jit": "off",
         "cursor_tuple_fraction": "1",
-        "statement_timeout": "1500ms",
+        "statement_timeout": "61500ms",
     }
     selected = ", ".join(f"current_setting('{name}') AS \"{name}\"" for name in pinned)
-    assert reader(view="SELECT 1", timeout_seconds=1.5).fetch(f"SELECT {selected}").to_pylist() == [pinned]
+    assert reader(view="SELECT 1", timeout_seconds=61.5).fetch(f"SELECT {selected}").to_pylist() == [pinned]
