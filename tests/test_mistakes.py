@@ -36,6 +36,7 @@ def table():
     ("item", "options", "parts"),
     [
         ("article", {"domain": {"a": 1}}, ["list of labels", "keys or values of the dict"]),
+        ("article", {"domain": "DE"}, ["no domain file 'DE'", "in Python a list of labels"]),
         ("article", {"each": "country", "segments": {"IN": 1}}, ["list of labels", "keys or values of the dict"]),
         ("article", {"groups_per_user": True}, ["groups per user must be a whole number, not True"]),
         ("article", {"k": True}, ["k must be a whole number, not True"]),

@@ -171,7 +171,8 @@ def _read(path: Path, items: tuple[str, ...]) -> pa.Table:
     import pyarrow.parquet
 
     if not path.is_file():
-        raise InputError(f"there is no domain file {str(path)!r}")
+        meant = "" if path.suffix else "; a domain is a CSV or Parquet file, or in Python a list of labels"
+        raise InputError(f"there is no domain file {str(path)!r}{meant}")
     try:
         with path.open("rb") as file:
             if file.read(4) == b"PAR1":
