@@ -34,6 +34,7 @@ MAX_DEPTH = 50
 MAX_TREE_DEPTH = 100
 """The largest nesting depth of NOT, AND and OR."""
 
+TOO_LARGE = "it takes too much memory to parse"
 TOO_DEEP = f"conditions may be nested {MAX_TREE_DEPTH} deep at most"
 
 Json: TypeAlias = Any
@@ -200,12 +201,14 @@ def parse_statement(
         answer = json.loads(row[0], object_hook=_without_new_keys) if row else {}
     except RecursionError:
         raise error(TOO_DEEP) from None
-    except duckdb.Error:
+    except duckdb.Error as failure:
         _connection.cache_clear()  # an internal error of DuckDB makes a connection unusable
-        raise error("it cannot be parsed") from None
+        is_full = isinstance(failure, duckdb.OutOfMemoryException)
+        raise error(TOO_LARGE if is_full else "it cannot be parsed") from None
     if answer.get("error") is not False:
         if answer.get("error_type") != "parser":
-            raise error("exactly one SELECT is allowed", 0)
+            is_full = answer.get("error_type") == "out of memory"
+            raise error(TOO_LARGE) if is_full else error("exactly one SELECT is allowed", 0)
         message = str(answer.get("error_message"))
         position = answer.get("position")
         if position is None:

@@ -83,6 +83,7 @@ def check_outer(
 
     Raises:
         SQLError: the statement is not valid; nothing was queried.
+        InputError: it takes too much memory.
     """
     with contextlib.ExitStack() as stack:
         database = database or stack.enter_context(open_database())
@@ -96,7 +97,7 @@ def check_outer(
             types_ = ("BIGINT" if str(type_) == "HUGEINT" else str(type_) for type_ in relation.types)
             return list(zip(relation.columns, types_, strict=True))
         except duckdb.OutOfMemoryException:
-            raise SQLError(TOO_MUCH_MEMORY) from None
+            raise InputError(TOO_MUCH_MEMORY) from None
         except duckdb.Error as error:
             raise SQLError(_sentence(error)) from None
 

@@ -133,14 +133,23 @@ def check_outcomes(with_user: Engine, without_user: Engine, rng: random.Random, 
     """
     for _ in range(number):
         request = random_request(rng, without_user)
-        seed = rng.randbytes(32)
-        with_pairs = rng.random() < 0.3  # they take longer
-        with_row = _outcome(with_user, request, seed, with_pairs)
-        without = _outcome(without_user, request, seed, with_pairs)
-        assert with_row.error == without.error, f"with the user {with_row.error}, without {without.error}: {request}"
-        if request.user == USER:  # the values of another column are many users
-            _check_head(with_row, without, request)
-            _check_pairs(with_row, without, request)
+        check_request(with_user, without_user, request, rng.randbytes(32), with_pairs=rng.random() < 0.3)
+
+
+def check_request(
+    with_user: Engine, without_user: Engine, request: HeadRequest, seed: bytes, *, with_pairs: bool = True
+) -> None:
+    """Send *request* to both engines; as `check_outcomes`.
+
+    Args:
+        with_pairs: False to leave out pair queries, which take longer.
+    """
+    with_row = _outcome(with_user, request, seed, with_pairs)
+    without = _outcome(without_user, request, seed, with_pairs)
+    assert with_row.error == without.error, f"with the user {with_row.error}, without {without.error}: {request}"
+    if request.user == USER:  # the values of another column are many users
+        _check_head(with_row, without, request)
+        _check_pairs(with_row, without, request)
 
 
 def _check_head(outcome: _Outcome, without: _Outcome, request: HeadRequest) -> None:

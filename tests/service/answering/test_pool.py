@@ -272,8 +272,13 @@ worker._run = run
 
 
 def with_bug(monkeypatch, statement):
-    """Replace what workers do by *statement*; `_LOADER` is formatted once more."""
-    body = BUG.format(statement).replace("{", "{{").replace("}", "}}")
+    """Replace what workers do by *statement*."""
+    change_workers(monkeypatch, BUG.format(statement))
+
+
+def change_workers(monkeypatch, code):
+    """Run *code* in the process that workers are forked from; `_LOADER` is formatted once more."""
+    body = code.replace("{", "{{").replace("}", "}}")
     loader = statement_pool._LOADER.replace(
         "main()", f"import discreet.service.answering.worker as worker\n{body}main()"
     )
@@ -308,6 +313,16 @@ def test_memory_and_crashes_are_no_bugs(monkeypatch, statement, sentence):
     with_bug(monkeypatch, statement)
     with contextlib.closing(StatementPool(1)) as broken, pytest.raises(InputError, match=sentence):
         computed(broken)
+
+
+def test_a_lack_of_memory_is_not_taken_for_a_mistake_in_a_statement(monkeypatch):
+    """DuckDB describes it as it does an error of the parser."""
+    change_workers(monkeypatch, f"worker.MAX_MEMORY_BYTES = {4 * 2**20}\n")
+    text = f"SELECT {', '.join(f'COUNT(DISTINCT a) + {n}' for n in range(700))} FROM t"
+    with contextlib.closing(StatementPool(1)) as small:
+        assert small.split("ann", "SELECT 1", None)
+        with pytest.raises(SQLError, match="it takes too much memory to parse"):
+            small.split("ann", text, None)
 
 
 def test_places_that_are_none_are_left_out():

@@ -17,7 +17,7 @@ from discreet.accounting.convert import limit_for
 from discreet.budget.errors import StoreUnavailable
 from discreet.budget.ledger import canonical
 from discreet.budget.model import Account
-from tests.service.deployment import ACT, DELTA
+from tests.service.deployment import ACT, DELTA, table_of
 from tests.service.trino_client import error, rows, run
 
 BY_DAY = "SELECT article, day, COUNT(DISTINCT reader) AS n FROM reads WHERE day {} GROUP BY article, day"
@@ -77,6 +77,32 @@ def test_inserts_add_parts_whose_rows_are_read_together(service):
     assert "other columns" in refused(service, f"INSERT INTO saved.daily {COUNTS}")
     assert "no saved table" in refused(service, f"INSERT INTO saved.other {COUNTS}")
     assert "in their order" in refused(service, f"INSERT INTO saved.daily (day, article, n) {BY_DAY.format('IS NULL')}")
+
+
+def test_one_extreme_user_decides_no_part_of_a_table(services):
+    """A table of days is answered with and without a user of all articles, many more and the ends of every type."""
+    table = table_of(readers=True)
+    days = sorted(set(table["day"].to_pylist()))
+    articles = [
+        "",
+        "NaN",
+        "own \0",
+        "own" * 2**17,
+        *(f"own {n}" for n in range(2_000)),
+        *set(table["article"].to_pylist()),
+    ]
+    rows_ = [(2**63 - 1, article, "XX", 2**63 - 1, day, None) for day in days for article in articles]
+    columns = [
+        pa.array(column, type_) for column, type_ in zip(zip(*rows_, strict=True), table.schema.types, strict=True)
+    ]
+    extreme = pa.table(columns, table.schema)
+    for name, users in (("with", pa.concat_tables([table, extreme])), ("without", table)):
+        service = services(name, table=users)
+        for day in days:
+            start = "CREATE TABLE saved.daily AS" if day == days[0] else "INSERT INTO saved.daily"
+            answered(service, f"{start} " + BY_DAY.format(f"= DATE '{day}'"), epsilon=1)
+        found = answered(service, "SELECT DISTINCT article FROM saved.daily")
+        assert sorted(found) == [["article 1"], ["article 2"], ["article 3"]]
 
 
 def test_the_same_request_adds_a_part_once(service):
