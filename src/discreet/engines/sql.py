@@ -505,7 +505,8 @@ class HeadStatement:
         condition = "1 = 1"
         if self.request.groups_per_user is not None:
             groups = self.request.groups_per_user
-            pairs = self._bounded(pairs, max(groups, *arrivals.reached, 0), self.items, "d, ")
+            most = max(groups, *arrivals.reached, 0)
+            pairs = self._bounded(pairs, most, self.items, "d, ", placed=bool(arrivals.reached))
             condition = f"place <= {groups}"
         if in_levels and arrivals.among == "unlisted":
             pairs = f"SELECT * FROM ({pairs}) AS w WHERE f IS NULL"
@@ -620,16 +621,20 @@ class HeadStatement:
         short = f"CASE WHEN {size} > {MAX_FRAMED_LENGTH} THEN {self.digest(text)} ELSE {text} END"
         return f"CAST({size} AS {self.text}) || ':' || {short}"
 
-    def _bounded(self, pairs: str, groups: int, labels: str, first: str = "") -> str:
+    def _bounded(self, pairs: str, groups: int, labels: str, first: str = "", *, placed: bool = True) -> str:
         """Keep *groups* items, or segments, of each user, in an order that the seed, the user and the labels decide.
 
         Args:
             first: columns that decide the order before these, each with a comma.
+            placed: False if only what is kept matters, and not its place.
         """
         names = labels.split(", ")
         texts = [self.as_text("u", self.request.user)]
         texts += [self.as_text(name, item) for name, item in zip(names, self.request.paired, strict=False)]
         framed = "".join(f" || coalesce({self._framed(text)}, '-')" for text in texts)
         digest = self.digest(f"'{self._seed.hex()}'{framed}")
+        if not placed:  # digests take most of the time, and most users keep all they have
+            pairs = f"SELECT q.*, count(*) OVER (PARTITION BY u) AS m FROM ({pairs}) AS q"
+            digest = f"CASE WHEN m > {groups} THEN {digest} END"
         place = f"row_number() OVER (PARTITION BY u ORDER BY {first}{digest}, {self.ordered(names)}) AS place"
         return f"SELECT * FROM (SELECT q.*, {place} FROM ({pairs}) AS q) AS o WHERE place <= {groups}"

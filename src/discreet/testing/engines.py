@@ -715,6 +715,17 @@ class EngineSuite:
                 actual, expected = ([row for row in head if any(row[1:])] for head in heads)
                 assert actual == expected
 
+    def test_a_user_with_one_item_too_many_keeps_the_first_by_digest(self) -> None:
+        """Items of one day: some users have as many as count, others one more."""
+        pairs = [(user, f"a{(user + n) % 5}") for user in range(40) for n in range(2 + user % 2)]
+        day = [datetime.date(2024, 2, 28)] * len(pairs)
+        table = pa.table({"who": [user for user, _ in pairs], "item": [item for _, item in pairs], "day": day})
+        start = Derived("start", "day", "day")
+        request = HeadRequest("who", ("item",), 10, groups_per_user=2, derived=(start,), arrivals=Arrivals("start", 1))
+        with self.opened(table) as engine:
+            if getattr(engine, "has_arrivals", False):
+                assert rows_of(engine, request, b"s" * 32) == reference_head(table, request, b"s" * 32)
+
     def test_removing_a_user_changes_the_head_of_one_segment_at_most(self) -> None:
         """Of users with rows in up to four segments, and others in none; a user is removed by a filter."""
         pairs = [(user, f"s{(user + n) % 5}", f"a{n % 3}") for user in range(12) for n in range(user % 5)]
