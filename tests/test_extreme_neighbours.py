@@ -53,6 +53,7 @@ columns.item = { type = "text", group = true, pattern = "i[0-9]+|own.*" }
 LISTED = f"WHERE item IN ({', '.join(repr(item) for item in ITEMS)}) GROUP BY item"
 QUESTIONS = {
     "users": ("SELECT item, COUNT(DISTINCT who) FROM reads GROUP BY item", 4),
+    "most users": ("SELECT item, COUNT(DISTINCT who) FROM reads GROUP BY item LIMIT 10", 4),
     "users that are shown": ("SELECT item, COUNT(DISTINCT who) FROM shown GROUP BY item", 4),
     "users of a day": ("SELECT item, COUNT(DISTINCT who) FROM reads WHERE day = DATE '2026-11-02' GROUP BY item", 4),
     "users of days": ("SELECT day, COUNT(DISTINCT who) FROM reads GROUP BY day", 4),
