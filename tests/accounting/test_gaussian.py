@@ -154,14 +154,14 @@ def test_the_expectation_over_a_test_is_rounded_up():
 @pytest.mark.parametrize(("rho", "level"), [(1.0, 1.2), (0.01, 0.5), (0.5, 8.0), (1e-6, 0.005)])
 def test_the_curve_of_a_zcdp_branch_is_close_to_the_tight_conversion(rho, level):
     """Any order gives a valid delta; the orders tried are dense enough from just above 1 on."""
-    found = float(_zcdp_branch(rho, np.array([level]))[0])
+    found = float(_zcdp_branch(np.array([level]))(rho)[0])
     assert delta_tight(rho, level) * (1 - 1e-6) <= found <= delta_tight(rho, level) * 1.01
 
 
 def test_no_branch_counts_more_than_one():
     """A probability is at most 1, whatever the loss of the test was."""
     level = np.array([-50.0, -2.0, -0.5])
-    assert _zcdp_branch(5.0, level).tolist() == [1.0, 1.0, 1.0]
+    assert _zcdp_branch(level)(5.0).tolist() == [1.0, 1.0, 1.0]
     assert (_pure_branch(0.1, level) <= 1).all()
 
 

@@ -114,7 +114,8 @@ def rho_of_branch(epsilon: float, delta: float, mu: float, test: float, lost: fl
     """
     level, mass = _after_test(epsilon, test)
     first = _gaussian_branch(mu, test, level) + lost
-    return _largest(mu**2, lambda rho: _expected(mass, first, _zcdp_branch(rho, level) + lost_other) <= delta)
+    other = _zcdp_branch(level)
+    return _largest(mu**2, lambda rho: _expected(mass, first, other(rho) + lost_other) <= delta)
 
 
 @lru_cache(256)
@@ -133,7 +134,7 @@ def epsilon_of_branch(
         epsilon of the third branch alone; 0 if none is small enough.
     """
     level, mass = _after_test(epsilon, test)
-    others = np.maximum(_gaussian_branch(mu, test, level) + lost, _zcdp_branch(rho, level) + lost_other)
+    others = np.maximum(_gaussian_branch(mu, test, level) + lost, _zcdp_branch(level)(rho) + lost_other)
     return _largest(epsilon, lambda third: _expected(mass, others, _pure_branch(third, level) + lost_pure) <= delta)
 
 
@@ -169,14 +170,13 @@ def rho_after_second_test(
     lower = level - second
     branches = [
         _gaussian_branch(mu, test, level) + lost,
-        _zcdp_branch(rho, level) + lost_other,
+        _zcdp_branch(level)(rho) + lost_other,
         _pure_branch(pure, level) + lost_pure,
         _pure_branch(pure - second, lower) + lost_pure,
     ]
     others = np.max(branches, axis=0)
-    return _largest(
-        rho or mu**2, lambda fourth: _expected(mass, others, _zcdp_branch(fourth, lower) + lost_other) <= delta
-    )
+    last = _zcdp_branch(lower)
+    return _largest(rho or mu**2, lambda fourth: _expected(mass, others, last(fourth) + lost_other) <= delta)
 
 
 def _largest(high: float, fits: Callable[[float], bool]) -> float:
@@ -211,11 +211,18 @@ def _gaussian_branch(mu: float, test: float, level: Floats) -> Floats:
     return np.array([_delta_gaussian_at(rest, float(at)) for at in level])
 
 
-def _zcdp_branch(rho: float, level: Floats) -> Floats:
-    """Return delta at *level* of a rho-zCDP mechanism (Canonne, Kamath & Steinke 2020, Proposition 12)."""
+def _zcdp_branch(level: Floats) -> Callable[[float], Floats]:
+    """Return delta at *level* of a rho-zCDP mechanism, by rho (Canonne, Kamath & Steinke 2020, Proposition 12).
+
+    For every order a > 1, delta is at most exp((a - 1)(a rho - level)) (1 - 1/a)^(a - 1) / a; the least is taken.
+    """
     order = 1 + np.exp(np.linspace(-2, 9, 300))[:, None]
     exponent = -(order - 1) * level + (order - 1) * np.log1p(-1 / order) - np.log(order)
-    delta: Floats = np.exp(np.minimum((order * (order - 1) * rho + exponent).min(axis=0), 0))
+
+    def delta(rho: float) -> Floats:
+        least: Floats = np.exp(np.minimum((order * (order - 1) * rho + exponent).min(axis=0), 0))
+        return least
+
     return delta
 
 
