@@ -365,7 +365,7 @@ def test_a_price_has_the_noise_of_each_way_and_the_largest_loss():
     capped = DiscreteLaplace(WEIGHT_UNIT / mechanism.pure).std / WEIGHT_UNIT
     lost = 0.9 / 8
     ways = (Likely("shared", shared, most, None, 0, 0), Likely("scaled", scaled, most, lost, 0, 0))
-    least = Likely("capped", capped, most, lost, 0, 0)
+    least = Likely("capped", capped, most, lost, 0, 0, math.log(20) / math.sqrt(2))  # intervals of Laplace noise
     assert mechanism.expectation() == Expectation(capped, likely=(*ways, least))
     steep = replace(mechanism, pure=mechanism.pure / 100)
     steep_most = steep.shared_noise(steep.pure / 8).std

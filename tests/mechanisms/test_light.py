@@ -507,6 +507,7 @@ def test_the_price_of_one_round(mechanism, expected):
     (likely,) = found.likely
     assert (likely.name, likely.max_std_error, found.max_std_error, found.sum_std_error) == ("light", None, None, None)
     assert likely.min_std_error == found.min_std_error
+    assert likely.interval == pytest.approx(2.1183, abs=1e-4), "the 95 % interval of Laplace noise"
     assert likely.smallest_count == found.smallest_count
     shown = [found.min_std_error, likely.max_relative_error, likely.smallest_count, likely.max_smallest_count]
     assert [value and round(value, 4) for value in shown] == expected

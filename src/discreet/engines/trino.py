@@ -298,7 +298,7 @@ class TrinoStatement(HeadStatement):
         return f"lower(to_hex(md5(to_utf8({text}))))"
 
     def same(self, left: str, right: str) -> str:
-        # IS NOT DISTINCT FROM would compare every pair with every item.
+        # As IS NOT DISTINCT FROM, which Trino cannot join on by hashes: it would compare every pair with every item.
         texts = (f"coalesce(CAST({label} AS VARCHAR), '')" for label in (left, right))
         return f"{' = '.join(texts)} AND ({left} IS NULL) = ({right} IS NULL)"
 

@@ -103,6 +103,7 @@ class Likely:
         smallest_count: the lower end of the range of the smallest released count.
         max_smallest_count: its upper end; larger counts are likely released, up to k of them. The count below the
             head's cut-off is added to both.
+        interval: the standard errors that 95 % intervals take to each side.
     """
 
     name: str
@@ -111,6 +112,7 @@ class Likely:
     max_relative_error: float | None
     smallest_count: int
     max_smallest_count: int
+    interval: float = INTERVAL
 
 
 @dataclass(frozen=True, slots=True)

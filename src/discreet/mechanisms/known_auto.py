@@ -192,15 +192,25 @@ class KnownAuto:
 
         A second histogram leaves less for the counts, and the more it takes the fewer users there are.
         """
-        most = self.shared_noise().std
+        shared = self.shared_noise()
+        most = shared.std
         noises = {"shared": most}
         if _histogram(self.mu):
             noises |= {"scaled": self._scaled(1.0), "capped": self._capped(1)}
             if self.second:
                 most = self.shared_noise(most_second(self.pure)).std
         lost = LARGEST_LOSS * float(self.relative_error)
+        has_laplace = {"shared": isinstance(shared, SharedLaplace), "scaled": False, "capped": True}
         likely = [
-            Likely(name, noise, most, None if name == "shared" else lost, 0, 0)
+            Likely(
+                name,
+                noise,
+                most,
+                None if name == "shared" else lost,
+                0,
+                0,
+                LAPLACE_INTERVAL if has_laplace[name] else INTERVAL,
+            )
             for name, noise in noises.items()
             if noise <= most
         ]

@@ -113,13 +113,13 @@ class Light:
             smallest = [max(least, TAILS * scale / share) for least, scale in zip(smallest, scales, strict=True)]
         counts = (math.ceil(smallest[0]), math.ceil(smallest[1] / (1 - most_lost)))
         if not self.counts:
-            return Expectation(None, None, counts[0], likely=(Likely("light", None, None, None, *counts),))
+            return Expectation(None, None, counts[0], likely=(Likely("light", None, None, None, *counts, INTERVAL),))
         least = self._noise(CAPS[0]).std / WEIGHT_UNIT
         relative = PRECISE * share
         if self.k is not None:  # the largest sums above the threshold are returned whatever their error is
             noise = max(self._noise(cap).std / self._threshold(cap) for cap in CAPS)
             relative = math.hypot(noise, UNEVEN * MAX_SPREAD * share) / (1 - most_lost)
-        return Expectation(least, None, counts[0], likely=(Likely("light", least, None, relative, *counts),))
+        return Expectation(least, None, counts[0], likely=(Likely("light", least, None, relative, *counts, INTERVAL),))
 
     def possible(self, mu: float) -> list[int]:
         """Return the caps with less noise than two rounds of *mu*, whatever the histogram."""

@@ -175,6 +175,9 @@ class LikelyRange(Reply):
     )
     smallest_count: int = Field(description="Lower end of the range of the smallest released count.")
     max_smallest_count: int = Field(description="Upper end of that range.")
+    interval: float = Field(
+        default=1.96, description="Half width of 95 % intervals in standard errors: 1.96, or 2.12 of Laplace noise."
+    )
 
 
 class Expected(Reply):
@@ -221,28 +224,31 @@ class Expected(Reply):
             max_half_width=expected.max_half_width,
         )
 
-    def error_ranges(self, factor: float = 1.0, unit: str = "") -> list[str]:
+    def error_ranges(self, unit: str = "", *, intervals: bool = False) -> list[str]:
         """Return the ranges of standard errors in words: the likeliest, then that of all others; empty without counts.
 
         A range is "24.6", "1.66 up to 12 % of the count", or "1.66 to 24.6, or up to 12 % of the count".
 
         Args:
-            factor: multiplies the standard errors.
             unit: comes after each range's numbers, such as " users".
+            intervals: True for the half widths of 95 % intervals in place of standard errors.
         """
         if self.min_std_error is None:
             return []
         ranges = []
         for part in filter(None, (self.likely[:1], self.likely[1:])):
-            least = rounded(factor * min(range_.min_std_error or 0.0 for range_ in part))
-            share = 100 * factor * max(range_.max_relative_error or 0.0 for range_ in part)
+            factors = [range_.interval if intervals else 1.0 for range_ in part]
+            scaled = list(zip(factors, part, strict=True))
+            least = rounded(min(factor * (range_.min_std_error or 0.0) for factor, range_ in scaled))
+            share = 100 * max(factor * (range_.max_relative_error or 0.0) for factor, range_ in scaled)
             # Where errors are fixed, the smallest count is so large that the error is a smaller share of it.
-            ends = [factor * range_.max_std_error for range_ in part if range_.max_std_error is not None]
+            ends = [factor * range_.max_std_error for factor, range_ in scaled if range_.max_std_error is not None]
             largest = rounded(max(ends)) if len(ends) == len(part) else least
             numbers = f"{least}{unit}" if largest == least else f"{least} to {largest}{unit}"
             separator = ", or" if largest != least or unit else ""
             ranges.append(f"{numbers}{separator} up to {share:.2g} % of the count" if share else numbers)
         if not ranges:
+            factor = 1.96 if intervals else 1.0
             least = rounded(factor * self.min_std_error)
             most = None if self.max_std_error is None else rounded(factor * self.max_std_error)
             numbers = least if most == least else f"{least} or more" if most is None else f"{least} to {most}"
@@ -252,7 +258,7 @@ class Expected(Reply):
     def interval_ranges(self, unit: str = "") -> list[str]:
         """Return the ranges of half widths of 95 % intervals in words, like `error_ranges`."""
         if self.min_half_width is None or self.max_half_width is None:
-            return self.error_ranges(1.96, unit)
+            return self.error_ranges(unit, intervals=True)
         ends = dict.fromkeys((self.min_half_width, self.max_half_width))
         return [" to ".join(f"{width:,}" for width in ends) + unit]
 

@@ -122,7 +122,11 @@ class ShareStore:
 
     @writes
     def _decide(self, transaction: Transaction, transfer: Transfer) -> Receipt | None:
-        """Decide on the transfer of an existing account."""
+        """Take a transfer or decline it, and return the receipt; an earlier decision stands.
+
+        Returns:
+            None if it is too early: the account does not exist, or `escrow.decide` says so. The donor sends it again.
+        """
         try:
             row = transaction.begin_account(transfer.terms.id)
         except UnknownAccount:

@@ -261,17 +261,21 @@ class ActivityReader:
     # ---------------------------------------------------------------------------------------------- amounts and changes
 
     def _new_charge(self, name: str, held_amount: Amount, charged: Amount) -> wire.AccountCharge:
-        """Return amounts of an account as epsilon at its delta, as a share of its present limit, and in zCDP."""
+        """Return amounts of an account as epsilon at its delta, as a share of its present limit, and in zCDP.
+
+        Args:
+            charged: below 0 for a refund, which is shown as the amount that came back.
+        """
         account = self._accounts[name]
-        least = charged.most(-charged)  # a refund is shown as the amount that came back
+        charged_or_refunded = charged.most(-charged)
         cost_held = held_amount.cost
-        cost_charged = least.cost
+        cost_charged = charged_or_refunded.cost
         return wire.AccountCharge(
             account=name,
             epsilon_held=account.epsilon_of(cost_held.rho),
             epsilon_charged=account.epsilon_of(cost_charged.rho),
             share_held=_share(account, held_amount),
-            share_charged=_share(account, least),
+            share_charged=_share(account, charged_or_refunded),
             held=spend_above(cost_held),
             charged=spend_above(cost_charged),
         )

@@ -36,7 +36,7 @@ def test_wide_and_lopsided_intervals_have_a_reason():
 
 
 def test_a_price_has_the_intervals_that_will_be_shown_and_says_what_the_error_of_an_average_depends_on():
-    """Where counts select the items, intervals are wider than 1.96 standard errors; an average needs its rows."""
+    """Where counts select the items, or the noise is Laplace, intervals are wider than 1.96 standard errors."""
     fields = {"min_std_error": 84.2, "max_std_error": 84.2, "smallest_count": None, "sum_std_error": None}
     (shown,) = text.expected_error(Expected(**fields), "users")
     assert shown == "95 % of the counts are off by at most 165 users."
@@ -62,6 +62,9 @@ def test_a_price_has_the_intervals_that_will_be_shown_and_says_what_the_error_of
         "95 % of the counts will probably be off by at most 19.6 to 39.2 users; if another method answers, by 19.6 to "
         "39.2 users, or up to 20 % of the count."
     )
+    laplace = likely[0].model_copy(update={"name": "light", "interval": 2.12})
+    (shown,) = text.expected_error(Expected(**fields | {"likely": [laplace]}), "users")
+    assert shown == "95 % of the counts will probably be off by at most 21.2 users, or up to 21 % of the count."
     basis = "an average of n rows, divided by n; 0.86 to 1 times that for averages up to 25"
     average = Expected(**dict.fromkeys(fields) | {"sum_std_error": 100, "basis": basis})
     (shown,) = text.expected_error(average, "average")
