@@ -153,6 +153,31 @@ def test_the_last_values_have_signs_too():
     assert (draw(2**60, np.ones(1301, np.int64), 5) > 0).tolist() == list(map(bool, signs))
 
 
+@pytest.mark.parametrize("errors", [(2.0**-20, 0.0), (0.0, 2.0**-20), (0.0, -(2.0**-20))])
+def test_proposals_that_errors_of_either_variate_could_change_are_tested_exactly(errors):
+    """Values that are as far from the true ones as their bounds allow, and true ones next to the hurdle."""
+
+    class Off:
+        def __init__(self, values, error):
+            self.true = values
+            self.error = error
+
+        def values(self):
+            return self.true + self.error
+
+        def radius(self, given):
+            return np.full(len(given), abs(self.error))
+
+        def bounds(self, index, depth):
+            assert depth < MAX_DEPTH
+            return Fraction(float(self.true[index])), Fraction(float(self.true[index]))
+
+    sizes = np.random.default_rng(1).uniform(1e-3, 6, 300)
+    tests = (sizes - 1) ** 2 / 2 + 2.0**-30 * np.tile([1, -1], 150)
+    accepted = accepted_proposals(Off(sizes, errors[0]), Off(tests, errors[1]))[1]
+    assert accepted.tolist() == np.tile([True, False], 150).tolist()
+
+
 @pytest.mark.parametrize("ulps", [-1, 0, 1])
 def test_comparisons_of_floats_that_are_next_to_each_other_are_exact(ulps):
     """The hurdle of a size below 1/2 is off by more than its last digit."""

@@ -95,7 +95,7 @@ class CorrelatedGaussians:
         if firsts.min(initial=1) < 1 or firsts.max(initial=1) > day:
             raise InvariantViolated("noise starts on day 1 or later, and before it is drawn")
         key = hmac.digest(self._key, b"items", hashlib.sha256)
-        order = np.argsort(firsts, kind="stable")
+        order = np.argsort(firsts)
         drawn = np.zeros(len(items), dtype=np.int64)
         for start in range(0, len(items), _BLOCK):
             block = order[start : start + _BLOCK]
