@@ -13,7 +13,7 @@ from discreet.accounting.laplace import rho_laplace
 from discreet.mechanisms import KnownAuto, Likely, Request, SelectVerify, TwoRound, UnknownGumbel, auto
 from discreet.mechanisms.auto import Auto
 from discreet.mechanisms.light import Cap, Light
-from discreet.mechanisms.two_round import COST_UNIT, SCALES, Sizes, are_few, most_second
+from discreet.mechanisms.two_round import COST_UNIT, SCALES, Sizes, are_few, most_second, second_epsilon
 from discreet.mechanisms.unknown_gumbel import AnchoredGumbel
 from discreet.noise import KeyedBits
 from discreet.testing.pairs import ArrayPairs, in_batches
@@ -170,40 +170,40 @@ PRICES = {
     (None, True): [
         (1.5853, None, 26),
         ("two-round", 5.1858, None, 0.085, 62, 916),
-        ("head", 7.15, None, 0.1, 143, 1001),
+        ("head", 7.15, None, 0.1, 143, 1141),
         ("light", 1.5853, None, 0.085, 26, 177),
     ],
     (None, False): [
         (None, None, 26),
         ("two-round", None, None, None, 62, 916),
-        ("head", None, None, None, 83, 581),
+        ("head", None, None, None, 83, 658),
         ("light", None, None, None, 26, 177),
     ],
     (6, True): [
         (1.6747, None, 26),
         ("unknown-gumbel", 13.5149, 13.5149, None, 260, 260),
         ("two-round", 5.2119, None, 0.1166, 51, 765),
-        ("head", 7.25, None, 0.1, 145, 1015),
+        ("head", 7.25, None, 0.1, 145, 1148),
         ("light", 1.6747, None, 0.1016, 26, 187),
     ],
     (6, False): [
         (None, None, 26),
         ("unknown-gumbel", None, None, None, 184, 184),
         ("two-round", None, None, None, 51, 765),
-        ("head", None, None, None, 84, 588),
+        ("head", None, None, None, 84, 658),
         ("light", None, None, None, 26, 187),
     ],
     (300, True): [
         (1.6747, None, 26),
         ("two-round", 5.2119, None, 0.1166, 51, 765),
-        ("head", 7.25, None, 0.1, 145, 1015),
+        ("head", 7.25, None, 0.1, 145, 1148),
         ("light", 1.6747, None, 0.1016, 26, 187),
         ("unknown-gumbel", 71.7788, 71.7788, None, 1830, 1830),
     ],
     (300, False): [
         (None, None, 26),
         ("two-round", None, None, None, 51, 765),
-        ("head", None, None, None, 84, 588),
+        ("head", None, None, None, 84, 658),
         ("light", None, None, None, 26, 187),
         ("unknown-gumbel", None, None, None, 1294, 1294),
     ],
@@ -373,6 +373,7 @@ FEW = {
     "some items": ([1, 2] * 800, None, "light"),
     "many items of some": ([1] * 1_000 + [2] * 250 + [4] * 120 + [9] * 80, None, "head"),
     "many items of some, a top k": ([1] * 1_000 + [2] * 250 + [4] * 120 + [9] * 80, 7, "head"),
+    "many items of some, the first": ([1] * 1_000 + [2] * 250 + [4] * 120 + [9] * 80, 1, "unknown-gumbel"),
     "twenty items": ([20] * 1_500, None, "head"),
 }
 """Numbers of items of few users, k, and what they are released by."""
@@ -431,6 +432,43 @@ def test_two_rounds_clip_no_users_whom_noise_hides(users, items, chosen, monkeyp
     assert len(drawn) == (8 if users == 3_000 else 0)
 
 
+@pytest.mark.statistical
+@pytest.mark.parametrize(
+    ("most", "heavy", "items", "chosen"),
+    [(3, 60, 500, "head"), (3, 0, 500, "head"), (6, 0, 500, "two-round"), (2, 0, 12, "two-round"), (2, 0, 36, "light")],
+)
+def test_two_rounds_need_more_users_where_most_have_one_or_two_items(most, heavy, items, chosen):
+    """Noise of 57 users may hide 60 with most of the pairs; not where many users have more, or items are very few."""
+    rng = np.random.default_rng(3)
+    sizes_ = rng.integers(1, most, 6_000, endpoint=True)
+    sizes_[:heavy] *= 40
+    weights = 1 / np.arange(1, items + 1)
+    drawn = rng.choice(items, sizes_.sum(), p=weights / weights.sum())
+    pairs = ArrayPairs(np.repeat(np.arange(6_000), sizes_), drawn)
+    assert coverage(Auto.at_epsilon(Fraction(1), DELTA, REQUEST), pairs, chosen, 8) >= 0.92
+
+
+def test_a_race_after_a_second_histogram_pays_for_it():
+    """It is taken from its own least gap on, has the budget of the head there, and more noise than without one."""
+    sizes_, k, chosen = FEW["many items of some, the first"]
+    mechanism = Auto.at_epsilon(Fraction(1), DELTA, replace(REQUEST, k=k))
+    assert mechanism.second_race == AnchoredGumbel.within_cost(mechanism.second_head.limit, replace(REQUEST, k=k))
+    outcome = mechanism.release(few(sizes_), bits())
+    users = mechanism.two_round.measure_sizes(few(sizes_), bits()).users
+    second = second_epsilon(mechanism.light.epsilon, users)
+    spent = rho_laplace(second, 1) + mechanism.second_race.worst_cost().rho + sum(cost_of_tests(mechanism))
+    assert float(outcome.cost.rho) == pytest.approx(float(spent), rel=1e-12)
+    assert outcome.std_errors[0] == mechanism.second_race.std_error > mechanism.race.std_error
+    assert outcome.why.endswith(f"; {mechanism._needed(mechanism.second_race):,} are enough to release all 1")
+    assert mechanism._needed(mechanism.second_race) > mechanism._needed(mechanism.race)
+    between = mechanism._needed(mechanism.race), mechanism._needed(mechanism.second_race) - 1
+    with pytest.MonkeyPatch.context() as patch:
+        for gap in between:
+            patch.setattr(Auto, "_gap", lambda *_, gap=gap: (gap, between[0]))
+            assert mechanism.release(few(sizes_), bits()).chosen == "head"
+    assert chosen == outcome.chosen
+
+
 @pytest.mark.parametrize(("users", "fewer"), [(4_400, False), (4_150, True)])
 def test_what_is_few_follows_from_the_noise_of_the_histogram(users, fewer):
     """75 of its standard errors, 57.2 users at epsilon 1; the noisy number of users has one bin here."""
@@ -475,7 +513,7 @@ def test_a_user_moves_the_rest_of_the_items_by_the_cap_at_most():
         items = [item for basket in baskets for item in basket]
         exact = np.concatenate([np.zeros(0, np.int64), *ArrayPairs(users, items).capped_sums(cap)])
         for pairs in (ArrayPairs(users, items), Divided(users, items)):
-            watched = auto._Watched(pairs)
+            watched = auto._Watched(pairs, auto.DENSE)
             assert sum(map(len, watched.capped_sums(cap))) == len(exact)
             assert watched.rest == np.sort(exact)[:-32].sum()
         return watched.rest

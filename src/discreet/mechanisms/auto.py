@@ -91,6 +91,12 @@ USERS_PER_CLIPPING = 300
 """The least ratio of users to the noise of a bin of the histogram at which two rounds are chosen, if most users have
 one item, no cap is possible, and most of the counts are those of few items."""
 
+FEWER_USERS_PER_CLIPPING = 150
+"""The same if more than `MOST` of the users have one or two items, whatever items have the counts."""
+
+MOST = 0.6
+"""Where fewer have, those who are visible have so many items that noise hardly hides most of the pairs."""
+
 FEW_ITEMS = 16
 """Two rounds are chosen there if hardly any user has an item that is not among so many."""
 
@@ -113,6 +119,7 @@ class Auto:
         light: the branch of one round; its budget does not include the histogram.
         second_head: the head after a second histogram, which its budget does not include.
         race: the branch for a top k, or None without a k; its budget is that of the head.
+        second_race: that branch with the budget of the second head.
         epsilon: epsilon of the exact (epsilon, delta) theorem, if it determined the branches' budgets.
         delta: delta of that theorem; 0 without it.
     """
@@ -122,6 +129,7 @@ class Auto:
     light: Light
     second_head: SelectVerify = field(metadata=UNNAMED)
     race: AnchoredGumbel | None = None
+    second_race: AnchoredGumbel | None = field(default=None, metadata=UNNAMED)
     epsilon: Fraction | None = None
     delta: Fraction = Fraction(0)
 
@@ -169,9 +177,12 @@ class Auto:
 
     @classmethod
     def _of(cls, two_round: TwoRound, rest: Cost, light: Light, rho_second: Fraction, request: Request) -> Self:
-        race = None if request.k is None else AnchoredGumbel.within_cost(rest, request)
-        second_head = SelectVerify.within_cost(Cost.at_most(rho_second, rest.delta), request)
-        return cls(two_round, SelectVerify.within_cost(rest, request), light, second_head, race)
+        second = Cost.at_most(rho_second, rest.delta)
+        heads = [SelectVerify.within_cost(cost, request) for cost in (rest, second)]
+        race, second_race = (
+            None if request.k is None else AnchoredGumbel.within_cost(cost, request) for cost in (rest, second)
+        )
+        return cls(two_round, heads[0], light, heads[1], race, second_race)
 
     @classmethod
     def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - always None
@@ -202,9 +213,7 @@ class Auto:
 
     def expectation(self) -> Expectation:
         """Return bounds that hold for all branches, and the probable range of each, the likeliest first."""
-        branches = [self.two_round.expectation(), self.head.expectation()]
-        if self.light.possible(float(self.two_round.mu)):
-            branches.append(self.light.expectation())
+        branches = [self.two_round.expectation(), *self._of_head_and_one_round()]
         likely = [branch.likely[0] for branch in branches]
         if self.race is not None:
             raced = self.race.expectation()
@@ -219,6 +228,16 @@ class Auto:
         counts = [branch.smallest_count for branch in branches if branch.smallest_count is not None]
         return Expectation(min(errors, default=None), None, min(counts), likely=tuple(likely))
 
+    def _of_head_and_one_round(self) -> list[Expectation]:
+        """Return what the head may deliver, also after a second histogram, and one round if a cap is possible."""
+        head = self.head.expectation()
+        (likely,) = head.likely
+        most = self.second_head.expectation().likely[0].max_smallest_count
+        branches = [replace(head, likely=(replace(likely, max_smallest_count=most),))]
+        if self.light.possible(float(self.two_round.mu)):
+            branches.append(self.light.expectation())
+        return branches
+
     def release(self, pairs: HeadAndPairs, bits: Bits) -> Outcome:
         """Release; the outcome names the chosen branch. Its positions are rows of the head if no pairs were queried."""
         gap = 0
@@ -227,8 +246,7 @@ class Auto:
             head = pairs.head(self.head_limit)
             gap, needed = self._gap(self.race, head, bits)
             if gap >= needed:
-                k = self.race.k
-                complete = f"count {k} is about {gap:,} above the cut-off; {needed:,} are enough to release all {k}"
+                complete = self._why_complete(gap, needed)
                 if self._is_precise(self.race, gap):
                     return self._with_tests(self.race.release(head, bits), self.race.name, complete)
         sizes = self.two_round.measure_sizes(pairs, bits)
@@ -237,8 +255,11 @@ class Auto:
         leads = not few and self.two_round.leads(sizes, gap)
         cap, signal = self._cap(sizes, pairs, bits, split=not leads)
         if cap is not None:
-            again = are_few(sizes.by_size, error, USERS_PER_SECOND_HISTOGRAM)
-            outcome = self._second(sizes, pairs, bits) if again else self._one_round(cap, sizes, signal, pairs, bits)
+            if are_few(sizes.by_size, error, USERS_PER_SECOND_HISTOGRAM):
+                return self._second(sizes, gap, pairs, bits)
+            # Two rounds clip users whom noise hides unless items are very few.
+            most = FEW_ITEMS if are_few(sizes.by_size, error, FEWER_USERS_PER_CLIPPING) else DENSE
+            outcome = self._one_round(cap, sizes, signal, most, pairs, bits)
             if outcome is not None:
                 return outcome
         if self.race is not None and complete and not (leads and self.two_round.leading_error < self.race.std_error):
@@ -247,12 +268,15 @@ class Auto:
             outcome = self._with_tests(outcome, self.race.name, complete)
             return replace(outcome, positions=numbers[outcome.positions])
         # Numbers of items that do not fall from one on hardly have a tail that noise could hide.
-        may_hide = sizes.users < USERS_PER_CLIPPING * error and 2 * sizes.by_size[0] > sizes.users
+        many_hidden = are_few(sizes.by_size, error, FEWER_USERS_PER_CLIPPING, MOST)
+        may_hide = many_hidden or (sizes.users < USERS_PER_CLIPPING * error and 2 * sizes.by_size[0] > sizes.users)
         needs_rest = self.race is None and cap is None and not few and may_hide
         # The rest of the items and the count at the rank are paid once, so that there is never both.
         has_rest = needs_rest or cap is not None
         tail_matters = sizes.users_per_noise > TAIL_MATTERS * sizes.continued_per_noise
-        hides = few or (needs_rest and self._is_steep(sizes, pairs, signal, bits)) or tail_matters
+        # Where the counts are those of many items, two rounds have more of them, which are small.
+        most_rest = math.inf if many_hidden else STEEP * sizes.users
+        hides = few or (needs_rest and self._is_steep(most_rest, sizes, pairs, signal, bits)) or tail_matters
         many = sizes.users_per_noise >= USERS_PER_NOISE and not hides
         measured = f"about {sizes.users:,.0f} users, and noise of {sizes.scale:,.1f} users per item in the first round"
         if not (leads or many):
@@ -299,18 +323,22 @@ class Auto:
             cap = self.light.cap(sizes, mu, noisy.astype(np.float64))
         return cap, signal
 
-    def _second(self, sizes: Sizes, pairs: HeadAndPairs, bits: Bits) -> Outcome:
-        """Release by one round, or from the head, as a second histogram says."""
+    def _second(self, sizes: Sizes, gap: int, pairs: HeadAndPairs, bits: Bits) -> Outcome:
+        """Release by one round, or from the head or by a complete race, as a second histogram says."""
         bits = PrefixedBits(bits, 2)  # apart from those of one round with all of its epsilon
         cap, light, spent = self._measure_again(sizes, pairs, bits)
         if cap is not None:
             outcome = light.release(cap, pairs, bits)
             return self._with_tests(replace(outcome, cost=outcome.cost + spent), "light", cap.why)
         numbers, head = self._head_of(pairs)
-        outcome = self.second_head.release(head, bits)
-        outcome = replace(outcome, positions=numbers[outcome.positions], cost=outcome.cost + spent)
+        chosen: SelectVerify | AnchoredGumbel = self.second_head
         why = "few users, and a second count of their numbers of items shows that too many have many"
-        return self._with_tests(outcome, self.head.name, why)
+        if self.second_race is not None and gap >= (needed := self._needed(self.second_race)):
+            chosen = self.second_race
+            why = self._why_complete(gap, needed)
+        outcome = chosen.release(head, bits)
+        outcome = replace(outcome, positions=numbers[outcome.positions], cost=outcome.cost + spent)
+        return self._with_tests(outcome, chosen.name, why)
 
     def _measure_again(self, sizes: Sizes, pairs: UserItemPairs, bits: Bits) -> tuple[Cap | None, Light, Cost]:
         """Count users by their number of items again, with less noise, which one round pays with a part of its epsilon.
@@ -327,25 +355,24 @@ class Auto:
         light = replace(self.light, epsilon=self.light.epsilon - epsilon)
         return self.light.cap(again, float(self.two_round.mu)), light, Cost(rho_laplace(epsilon, 1))
 
-    def _one_round(self, cap: Cap, sizes: Sizes, signal: int, pairs: HeadAndPairs, bits: Bits) -> Outcome | None:
-        """Release by one round, or return None if two rounds would clip hardly any user."""
-        watched = _Watched(pairs)
+    def _one_round(
+        self, cap: Cap, sizes: Sizes, signal: int, most: int, pairs: HeadAndPairs, bits: Bits
+    ) -> Outcome | None:
+        """Release by one round, or return None if hardly any user has an item outside the *most* largest."""
+        watched = _Watched(pairs, most)
         outcome = self.light.release(cap, watched, bits)
         rest = self._noisy_rest(watched.rest, cap.items, signal, bits)
         if self._is_dense(rest, sizes, signal):
-            # Hardly any user has an item outside the `DENSE` largest; what was computed is not shown.
-            return None
+            return None  # what was computed is not shown
         return self._with_tests(outcome, "light", cap.why)
 
-    def _is_steep(self, sizes: Sizes, pairs: UserItemPairs, signal: int, bits: Bits) -> bool:
-        """Return whether the `FEW_ITEMS` largest items have most of the counts, but not all."""
+    def _is_steep(self, most: float, sizes: Sizes, pairs: UserItemPairs, signal: int, bits: Bits) -> bool:
+        """Return whether other items than the `FEW_ITEMS` largest have at most *most* of the capped sums, but some."""
         watched = _Watched(pairs, FEW_ITEMS)
         for _ in watched.capped_sums(1):
             pass  # the rest is added up meanwhile
         rest = self._noisy_rest(watched.rest, 1, signal, bits)
-        # Where the counts are those of many items, two rounds have more of them, which are small.
-        is_steep = rest <= STEEP * sizes.users
-        return is_steep and not self._is_dense(rest, sizes, signal)
+        return rest <= most and not self._is_dense(rest, sizes, signal)
 
     def _noisy_rest(self, rest: int, cap: int, signal: int, bits: Bits) -> float:
         """Return the sum over all but the largest items, in units of the cap, with noise.
@@ -378,9 +405,18 @@ class Auto:
         precision = _share_precision(self.two_round, GAP_SHARE)
         exact = np.array([head.count_at(race.k) - head.count_at(self.head_limit + 1)])
         gap = add_noise(exact, 1, np.array([precision]), bits, "gap")
+        return int(gap[0]), self._needed(race)
+
+    def _needed(self, race: AnchoredGumbel) -> int:
+        """Return the least noisy gap for a complete race."""
+        std = math.sqrt(COST_UNIT / _share_precision(self.two_round, GAP_SHARE))
         threshold = race.expectation().smallest_count or 0
-        needed = threshold + 3 / float(race.epsilon) + 1.5 * math.sqrt(COST_UNIT / precision)
-        return int(gap[0]), math.ceil(needed)
+        return math.ceil(threshold + 3 / float(race.epsilon) + 1.5 * std)
+
+    def _why_complete(self, gap: int, needed: int) -> str:
+        """Return why a race is complete."""
+        k = self.head.k
+        return f"count {k} is about {gap:,} above the cut-off; {needed:,} are enough to release all {k}"
 
     def _with_tests(self, outcome: Outcome, chosen: str, why: str) -> Outcome:
         """Charge *outcome* with both tests: Theorem 2 holds as if sizes were always measured."""
@@ -396,7 +432,7 @@ class _Watched:
         left_out: the number of the largest sums that the rest does not have.
     """
 
-    def __init__(self, pairs: UserItemPairs, left_out: int = DENSE) -> None:
+    def __init__(self, pairs: UserItemPairs, left_out: int) -> None:
         self._pairs = pairs
         self._left_out = left_out
         self._largest = np.zeros(0, dtype=np.int64)

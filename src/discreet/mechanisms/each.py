@@ -112,7 +112,7 @@ class EachAuto(Auto):
         second_head = replace(auto.second_head, k=k)
         # The k largest of a segment need not be precise, and may be below those of another.
         light = auto.light if k is None else replace(auto.light, k=segments * auto.head_limit)
-        return cls(auto.two_round, head, light, second_head, None, auto.epsilon, auto.delta, segments, k)
+        return cls(auto.two_round, head, light, second_head, None, None, auto.epsilon, auto.delta, segments, k)
 
     def worst_cost(self) -> Cost:
         """Return the largest cost of one round or of a head, with the histogram."""
@@ -120,9 +120,7 @@ class EachAuto(Auto):
 
     def expectation(self) -> Expectation:
         """Return bounds that hold for both branches, and the probable range of each: the head, and then one round."""
-        branches = [self.head.expectation()]
-        if self.light.possible(float(self.two_round.mu)):
-            branches.append(self.light.expectation())
+        branches = self._of_head_and_one_round()
         errors = [branch.min_std_error for branch in branches if branch.min_std_error is not None]
         counts = [branch.smallest_count for branch in branches if branch.smallest_count is not None]
         likely = tuple(branch.likely[0] for branch in branches)

@@ -842,16 +842,17 @@ def believable(noisy: Floats, std: float, evidence: float, sure: float = 0.0) ->
     return np.where(noisy - result >= APART * std, noisy, result)
 
 
-def are_few(by_size: Floats, std: float, least: float = USERS_PER_HISTOGRAM) -> bool:
+def are_few(by_size: Floats, std: float, least: float = USERS_PER_HISTOGRAM, share: float = 0.5) -> bool:
     """Return whether noise may hide users who have most of the pairs: of few users, most of whom have one or two items.
 
     Args:
         by_size: users with 1, 2, 3 to 4, ... items, shape (n,).
         std: standard error of each bin.
         least: the least ratio of users to *std* that is not few.
+        share: the largest share of users with one or two items that is not most.
     """
     users = float(by_size.sum())
-    return users < least * std and float(by_size[:2].sum()) > users / 2
+    return users < least * std and float(by_size[:2].sum()) > share * users
 
 
 def most_second(epsilon: Fraction) -> Fraction:

@@ -112,7 +112,7 @@ def drawing(mechanism: Mechanism | Each) -> str:
     """
     inner = mechanism.inner if isinstance(mechanism, Each) else mechanism
     if isinstance(inner, Auto):  # names of releases do not hold what the head after a second histogram may spend
-        return f"{DRAWING}, graded, {inner.second_head.limit.rho}"
+        return f"{DRAWING}, again, {inner.second_head.limit.rho}"
     if isinstance(inner, TwoRound):
         return f"{DRAWING}, graded"
     if isinstance(inner, KnownAuto):
