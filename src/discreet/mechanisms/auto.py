@@ -367,7 +367,15 @@ class Auto:
         return self._with_tests(outcome, "light", cap.why)
 
     def _is_steep(self, most: float, sizes: Sizes, pairs: UserItemPairs, signal: int, bits: Bits) -> bool:
-        """Return whether other items than the `FEW_ITEMS` largest have at most *most* of the capped sums, but some."""
+        """Return whether some sums, but few, are those of other items than the `FEW_ITEMS` largest.
+
+        Args:
+            most: the largest sum over the others, in users, that is few.
+            sizes: the noisy histogram of users by their number of items.
+            pairs: the pairs.
+            signal: the cost of the noisy sum, in units of 1 / `COST_UNIT`.
+            bits: source of the noise.
+        """
         watched = _Watched(pairs, FEW_ITEMS)
         for _ in watched.capped_sums(1):
             pass  # the rest is added up meanwhile
