@@ -139,7 +139,7 @@ def test_one_extreme_user_decides_no_answer_of_a_warehouse(neighbours, name):
     assert with_user.plan(question, epsilon=epsilon) == plan
     dataset = without.question(question).name
     engines = [warehouse.engine(dataset) for warehouse in warehouses]
-    check_request(*engines, plan.request, b"s" * 32, with_pairs=True)
+    check_request(*engines, plan.request, b"s" * 32)
     chosen = set()
     for key in KEYS:
         released = [warehouse.query(question, epsilon=epsilon, key=key) for warehouse in warehouses]

@@ -77,6 +77,9 @@ def test_counts_are_corrected_for_what_the_bounds_cut_off(tmp_path, table, parts
     state = stream._read().corrected
     assert (state.mechanism.counting is None) == (levels == 1)
     answered = stream._read().answered
+    oldest = 6 if levels == 1 else 5  # days since the stream began, or since items were first listed
+    (error,) = state.mechanism.published.std_errors([oldest]) / answered[-1].whole
+    assert max(row["std_error"] for row in rows) == pytest.approx(error)
     assert stream.kept_share() == answered[-1].whole < 0.95
     assert stream.kept_share("2026-12-02") == answered[0].whole
     assert pq.read_table(tmp_path / "answers.parquet").column_names == ["day", "item", "users"]

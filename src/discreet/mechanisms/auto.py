@@ -92,10 +92,11 @@ USERS_PER_CLIPPING = 300
 one item, no cap is possible, and most of the counts are those of few items."""
 
 FEWER_USERS_PER_CLIPPING = 150
-"""The same if more than `MOST` of the users have one or two items, whatever items have the counts."""
+"""The same if a larger share of the users than `MOST` has one or two items, whatever items have the counts."""
 
 MOST = 0.6
-"""Where fewer have, those who are visible have so many items that noise hardly hides most of the pairs."""
+"""The largest share of users with one or two items at which the others, who are visible, have so many of the pairs that
+noise hardly hides most of them."""
 
 FEW_ITEMS = 16
 """Two rounds are chosen there if hardly any user has an item that is not among so many."""
@@ -367,10 +368,10 @@ class Auto:
         return self._with_tests(outcome, "light", cap.why)
 
     def _is_steep(self, most: float, sizes: Sizes, pairs: UserItemPairs, signal: int, bits: Bits) -> bool:
-        """Return whether some sums, but few, are those of other items than the `FEW_ITEMS` largest.
+        """Return whether the items but the `FEW_ITEMS` largest have a part of the counts, and not too large a one.
 
         Args:
-            most: the largest sum over the others, in users, that is few.
+            most: the largest sum of theirs that is not too large, by one item of each user.
             sizes: the noisy histogram of users by their number of items.
             pairs: the pairs.
             signal: the cost of the noisy sum, in units of 1 / `COST_UNIT`.

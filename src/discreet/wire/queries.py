@@ -204,8 +204,8 @@ class Expected(Reply):
     )
     min_half_width: int | None = Field(
         default=None,
-        description="Half width of 95 % intervals if as many counts as possible are released; null for 1.96 standard "
-        "errors.",
+        description="Half width of 95 % intervals if as many counts as possible are released; null if it is a multiple "
+        "of the standard error: `interval` of `likely`, or 1.96.",
     )
     max_half_width: int | None = Field(default=None, description="The same if as few counts as possible are released.")
 
