@@ -226,6 +226,13 @@ def test_a_price_is_a_range_for_each_branch(request_):
     assert price(Auto.at_epsilon(Fraction(1), DELTA, Request(k, 1000, counts=counts))) == PRICES[request_]
 
 
+def test_a_price_without_one_round_has_the_range_of_the_head_alone():
+    """Only where a cap is possible is there a second histogram, after which the head has less of the budget."""
+    mechanism = Auto.within_cost(Cost(Fraction(1, 50), Fraction(1, 10**9)), REQUEST)
+    assert mechanism.light.possible(float(mechanism.two_round.mu)) == []
+    assert mechanism.expectation().likely[1:] == mechanism.head.expectation().likely
+
+
 def sizes(users_per_noise, continued_per_noise):
     """Return a histogram of a table whose two rounds have these ratios of users to noise."""
     return Sizes(np.array([12344.4]), np.array([12344.4]), 5.26, 1.0, 1.0, users_per_noise, continued_per_noise)

@@ -230,14 +230,13 @@ class Auto:
         return Expectation(min(errors, default=None), None, min(counts), likely=tuple(likely))
 
     def _of_head_and_one_round(self) -> list[Expectation]:
-        """Return what the head may deliver, also after a second histogram, and one round if a cap is possible."""
+        """Return what the head may deliver; if a cap is possible, also after a second histogram, and one round."""
         head = self.head.expectation()
+        if not self.light.possible(float(self.two_round.mu)):
+            return [head]
         (likely,) = head.likely
         most = self.second_head.expectation().likely[0].max_smallest_count
-        branches = [replace(head, likely=(replace(likely, max_smallest_count=most),))]
-        if self.light.possible(float(self.two_round.mu)):
-            branches.append(self.light.expectation())
-        return branches
+        return [replace(head, likely=(replace(likely, max_smallest_count=most),)), self.light.expectation()]
 
     def release(self, pairs: HeadAndPairs, bits: Bits) -> Outcome:
         """Release; the outcome names the chosen branch. Its positions are rows of the head if no pairs were queried."""
