@@ -216,11 +216,11 @@ class Warehouse:
         has_pairs = self._open.has_pairs(name)
         planned = make_plan(resolved, has_pairs=has_pairs, shared_budget=shared or budget is not None, force=force)
         fine = [
-            name
-            for name in (() if resolved.known_domain else items)
-            if dataset.columns[name].kind is Kind.TIMESTAMP and dataset.columns[name].each is None
+            column
+            for column in (() if resolved.known_domain else items)
+            if dataset.columns[column].kind is Kind.TIMESTAMP and dataset.columns[column].each is None
         ]
-        notes = [too_fine(name, dataset.period(name, "day") or "its days") for name in fine]
+        notes = [too_fine(column, dataset.period(column, "day") or "its days") for column in fine]
         return replace(planned, notes=(*planned.notes, *notes))
 
     def running(self, name: str, key: bytes | None = None) -> RunningStream:

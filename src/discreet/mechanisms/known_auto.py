@@ -15,8 +15,7 @@ from discreet.accounting.laplace import epsilon_of_laplace, rho_laplace
 from discreet.errors import InputError
 from discreet.mechanisms.anchored import SharedLaplace, SharedNoise
 from discreet.mechanisms.base import INTERVAL, UNNAMED, Expectation, Likely, Request, require_gaussian, shuffled
-from discreet.mechanisms.light import INTERVAL as LAPLACE_INTERVAL
-from discreet.mechanisms.light import UNEVEN, loss_of_users
+from discreet.mechanisms.light import LAPLACE_INTERVAL, UNEVEN, loss_of_users
 from discreet.mechanisms.two_round import (
     COST_UNIT,
     SECOND_EVIDENCE,

@@ -45,7 +45,7 @@ TAILS = math.log(10)
 """The smallest released count is this number of noise scales, times one over the relative error: there, the noise
 exceeds the relative error with probability 1/10."""
 
-INTERVAL = math.log(20) / math.sqrt(2)
+LAPLACE_INTERVAL = math.log(20) / math.sqrt(2)
 """Half width of a 95 % interval of Laplace noise, in standard deviations."""
 
 
@@ -113,13 +113,17 @@ class Light:
             smallest = [max(least, TAILS * scale / share) for least, scale in zip(smallest, scales, strict=True)]
         counts = (math.ceil(smallest[0]), math.ceil(smallest[1] / (1 - most_lost)))
         if not self.counts:
-            return Expectation(None, None, counts[0], likely=(Likely("light", None, None, None, *counts, INTERVAL),))
+            return Expectation(
+                None, None, counts[0], likely=(Likely("light", None, None, None, *counts, LAPLACE_INTERVAL),)
+            )
         least = self._noise(CAPS[0]).std / WEIGHT_UNIT
         relative = PRECISE * share
         if self.k is not None:  # the largest sums above the threshold are returned whatever their error is
             noise = max(self._noise(cap).std / self._threshold(cap) for cap in CAPS)
             relative = math.hypot(noise, UNEVEN * MAX_SPREAD * share) / (1 - most_lost)
-        return Expectation(least, None, counts[0], likely=(Likely("light", least, None, relative, *counts, INTERVAL),))
+        return Expectation(
+            least, None, counts[0], likely=(Likely("light", least, None, relative, *counts, LAPLACE_INTERVAL),)
+        )
 
     def possible(self, mu: float) -> list[int]:
         """Return the caps with less noise than two rounds of *mu*, whatever the histogram."""
@@ -186,9 +190,9 @@ class Light:
         complete = len(items) == self.k
         if not self.counts:
             return Outcome(items, ordered=True, complete=complete, cost=cost)
-        low = np.maximum(np.floor(counts - INTERVAL * std), 0).astype(np.int64)
+        low = np.maximum(np.floor(counts - LAPLACE_INTERVAL * std), 0).astype(np.int64)
         above = np.hypot(noise.std / (WEIGHT_UNIT * cap.kept), cap.unseen * counts)
-        high = np.ceil(counts + INTERVAL * above).astype(np.int64)
+        high = np.ceil(counts + LAPLACE_INTERVAL * above).astype(np.int64)
         return Outcome(items, counts, std, low, high, ordered=True, complete=complete, cost=cost)
 
     def _noise(self, cap: int) -> DiscreteLaplace:

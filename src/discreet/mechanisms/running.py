@@ -129,8 +129,9 @@ _LEAST_SHARE = 0.25
 _SMALLEST_SHARE = 0.02
 _PRECISION = 0.085
 _SHORTEST_WINDOW = 3
-_SIGNIFICANT = {1: 1.5, 2: 3.0}
-"""Numbers of users by place are taken for 0 below so many standard errors, by the number of levels.
+_SIGNIFICANT = 3.0
+_SIGNIFICANT_IN_ONE_LEVEL = 1.5
+"""Numbers of users by place are taken for 0 below so many standard errors.
 
 In one level the kept share is that of all pairs so far, and not of the few that arrived in the last days.
 """
@@ -256,7 +257,7 @@ class CorrectedCounts:
     def _cut_off(self, reached: NDArray[np.int64]) -> float:
         """Return the number of pairs beyond the bound: in geometric progression between two places."""
         error = math.sqrt(float(self.places_variance) * float(squared_sums(self.periods)[-1]))
-        significant = _SIGNIFICANT[1 if self.counting is None else 2] * error
+        significant = (_SIGNIFICANT_IN_ONE_LEVEL if self.counting is None else _SIGNIFICANT) * error
         users = np.minimum.accumulate(np.where(reached < significant, 0, reached))
         total = 0.0
         for step, (more, fewer) in enumerate(zip(users[:-1].tolist(), users[1:].tolist(), strict=True)):

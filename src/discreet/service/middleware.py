@@ -37,8 +37,14 @@ from discreet.service.problems import (
 from discreet.service.settings import ServiceSettings
 from discreet.wire.problems import PROBLEM_TYPE, Malformed, Problem, problem
 
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
 KEY = "discreet.context"
 """The key of the `RequestContext` in the ASGI scope of a request."""
+
+MAX_CALLERS = 10_000
+"""The maximum of callers with a stored rate; the least active ones are evicted first."""
 
 
 @dataclass(slots=True)
@@ -177,13 +183,6 @@ def _route(scope: Scope) -> str:
     """Return the method and the path template of a request, which hold no text of the client."""
     route = getattr(scope.get("route"), "path", None)
     return "other" if route is None else f"{scope['method']} {route}"
-
-
-Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
-
-MAX_CALLERS = 10_000
-"""The maximum of callers with a stored rate; the least active ones are evicted first."""
 
 
 class RateLimiter:
