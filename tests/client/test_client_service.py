@@ -7,6 +7,7 @@ are killed.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -380,6 +381,6 @@ def test_the_command_line_queries_the_service(service, run, monkeypatch):
     assert "charged rho = 0." in answered.err
     assert "charged nothing: it was paid for before" in run("query", "--sql", TOP, "--epsilon", "4").err
     assert "it was paid for before and is free" in run("query", "--sql", TOP, "--epsilon", "4", "--estimate").out
-    assert run("budget").out.startswith("ann@sales  in any 30 days\n  rho         [##")
+    assert re.match(r"ann@sales  \d+ % left, in any 30 days\n  rho         \[##", run("budget").out)
     refused = run("query", "--sql", TOP.replace("reads", "nothing"))
     assert (refused.code, refused.out, refused.err.count("\n")) == (2, "", 1)

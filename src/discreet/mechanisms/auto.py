@@ -216,11 +216,13 @@ class Auto:
         """Return bounds that hold for all branches, and the probable range of each, the likeliest first."""
         branches = [self.two_round.expectation(), *self._of_head_and_one_round()]
         likely = [branch.likely[0] for branch in branches]
-        if self.race is not None:
+        if self.race is not None and self.second_race is not None:
             raced = self.race.expectation()
-            error = raced.max_std_error
+            # A second histogram follows only if a cap is possible.
+            last = self.second_race.expectation() if self._may_cap() else raced
             smallest = raced.smallest_count or 0
-            race = Likely(self.race.name, error, error, None, smallest, smallest)
+            most = last.smallest_count or 0
+            race = Likely(self.race.name, raced.max_std_error, last.max_std_error, None, smallest, most)
             typical = TYPICAL_COUNTS / self.race.k
             first = smallest <= typical and self._is_precise(self.race, typical)
             likely.insert(0 if first else len(likely), race)
@@ -229,10 +231,14 @@ class Auto:
         counts = [branch.smallest_count for branch in branches if branch.smallest_count is not None]
         return Expectation(min(errors, default=None), None, min(counts), likely=tuple(likely))
 
+    def _may_cap(self) -> bool:
+        """Return whether one round has less noise than two rounds for any cap."""
+        return bool(self.light.possible(float(self.two_round.mu)))
+
     def _of_head_and_one_round(self) -> list[Expectation]:
         """Return what the head may deliver; if a cap is possible, also after a second histogram, and one round."""
         head = self.head.expectation()
-        if not self.light.possible(float(self.two_round.mu)):
+        if not self._may_cap():
             return [head]
         (likely,) = head.likely
         most = self.second_head.expectation().likely[0].max_smallest_count
