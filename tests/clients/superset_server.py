@@ -9,6 +9,8 @@ from pathlib import Path
 CONFIG = """
 SECRET_KEY = "of a Superset that tests start and throw away"
 SQLALCHEMY_DATABASE_URI = "sqlite:///{folder}/superset.db"
+# Its thread for a cursor of Trino now and then gets the session of the request's thread.
+SQLALCHEMY_ENGINE_OPTIONS = {{"connect_args": {{"check_same_thread": False}}}}
 WTF_CSRF_ENABLED = False
 TALISMAN_ENABLED = False
 RATELIMIT_ENABLED = False
