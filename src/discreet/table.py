@@ -31,7 +31,7 @@ from discreet.head_request import (
 from discreet.mechanisms import check_bounds
 from discreet.noise import Bits, KeyedBits, SystemBits
 from discreet.query.canonical import listed_values
-from discreet.query.planning import Plan, bind, is_listed_by_filter, make_plan, too_fine, unclipped
+from discreet.query.planning import Plan, bind, is_listed_by_filter, make_plan, unclipped, with_fine_times
 from discreet.query.predicates import bind_where, check_untyped, find_column
 from discreet.query.query import Exact, Options, Query, QueryOptions
 from discreet.query.sql import condition, parse_where
@@ -387,10 +387,9 @@ class Table:
             shared_budget=budget is not None,
             force=force,
         )
-        request = planned.query.request
-        fine = [] if request.domain is not None else request.items
-        notes = [too_fine(item, f"{item}:day") for item in fine if columns.get(item) is Kind.TIMESTAMP]
-        return replace(planned, notes=(*planned.notes, *notes))
+        return with_fine_times(
+            planned, {name: f"{name}:day" for name, kind in columns.items() if kind is Kind.TIMESTAMP}
+        )
 
     def _answer(
         self,

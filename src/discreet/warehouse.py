@@ -7,7 +7,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -32,8 +32,8 @@ from discreet.query.planning import (
     is_listed_by_filter,
     make_plan,
     resolve,
-    too_fine,
     unclipped,
+    with_fine_times,
 )
 from discreet.query.predicates import bind_where
 from discreet.query.pricing import PerUnit
@@ -215,13 +215,12 @@ class Warehouse:
         )
         has_pairs = self._open.has_pairs(name)
         planned = make_plan(resolved, has_pairs=has_pairs, shared_budget=shared or budget is not None, force=force)
-        fine = [
-            column
-            for column in (() if resolved.known_domain else items)
-            if dataset.columns[column].kind is Kind.TIMESTAMP and dataset.columns[column].each is None
-        ]
-        notes = [too_fine(column, dataset.period(column, "day") or "its days") for column in fine]
-        return replace(planned, notes=(*planned.notes, *notes))
+        days = {
+            column: dataset.period(column, "day") or "its days"
+            for column, uses in dataset.columns.items()
+            if uses.kind is Kind.TIMESTAMP and uses.each is None
+        }
+        return with_fine_times(planned, days)
 
     def running(self, name: str, key: bytes | None = None) -> RunningStream:
         """Return a stream of running counts that the catalog declares (docs/running-counts.md).

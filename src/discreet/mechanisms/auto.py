@@ -179,11 +179,11 @@ class Auto:
     @classmethod
     def _of(cls, two_round: TwoRound, rest: Cost, light: Light, rho_second: Fraction, request: Request) -> Self:
         second = Cost.at_most(rho_second, rest.delta)
-        heads = [SelectVerify.within_cost(cost, request) for cost in (rest, second)]
-        race, second_race = (
-            None if request.k is None else AnchoredGumbel.within_cost(cost, request) for cost in (rest, second)
-        )
-        return cls(two_round, heads[0], light, heads[1], race, second_race)
+        head = SelectVerify.within_cost(rest, request)
+        second_head = SelectVerify.within_cost(second, request)
+        race = None if request.k is None else AnchoredGumbel.within_cost(rest, request)
+        second_race = None if request.k is None else AnchoredGumbel.within_cost(second, request)
+        return cls(two_round, head, light, second_head, race, second_race)
 
     @classmethod
     def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - always None

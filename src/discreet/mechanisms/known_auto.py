@@ -199,17 +199,10 @@ class KnownAuto:
             if self.second:
                 most = self.shared_noise(most_second(self.pure)).std
         lost = LARGEST_LOSS * float(self.relative_error)
-        has_laplace = {"shared": isinstance(shared, SharedLaplace), "scaled": False, "capped": True}
+        of_shared = LAPLACE_INTERVAL if isinstance(shared, SharedLaplace) else INTERVAL
+        intervals = {"shared": of_shared, "scaled": INTERVAL, "capped": LAPLACE_INTERVAL}
         likely = [
-            Likely(
-                name,
-                noise,
-                most,
-                None if name == "shared" else lost,
-                0,
-                0,
-                LAPLACE_INTERVAL if has_laplace[name] else INTERVAL,
-            )
+            Likely(name, noise, most, None if name == "shared" else lost, 0, 0, intervals[name])
             for name, noise in noises.items()
             if noise <= most
         ]

@@ -519,6 +519,13 @@ def too_fine(column: str, instead: str) -> str:
     )
 
 
+def with_fine_times(plan: Plan, days: Mapping[str, str]) -> Plan:
+    """Add a note for every unlisted item that is a time to the second; *days* names the days of such columns."""
+    items = () if plan.query.known_domain else plan.query.request.items
+    notes = [too_fine(item, days[item]) for item in items if item in days]
+    return replace(plan, notes=(*plan.notes, *notes))
+
+
 def shown_number(value: Fraction) -> str:
     """Format *value* in a few characters."""
     try:

@@ -162,6 +162,10 @@ class Privacy(Reply):
     )
 
 
+_INTERVAL = 1.96
+"""`discreet.mechanisms.base.INTERVAL`, which clients do not import."""
+
+
 class LikelyRange(Reply):
     """The probable range of the errors of a release if the mechanism takes this branch."""
 
@@ -176,7 +180,8 @@ class LikelyRange(Reply):
     smallest_count: int = Field(description="Lower end of the range of the smallest released count.")
     max_smallest_count: int = Field(description="Upper end of that range.")
     interval: float = Field(
-        default=1.96, description="Half width of 95 % intervals in standard errors: 1.96, or 2.12 of Laplace noise."
+        default=_INTERVAL,
+        description="Half width of 95 % intervals in standard errors: 1.96, or 2.12 of Laplace noise.",
     )
 
 
@@ -248,7 +253,7 @@ class Expected(Reply):
             separator = ", or" if largest != least or unit else ""
             ranges.append(f"{numbers}{separator} up to {share:.2g} % of the count" if share else numbers)
         if not ranges:
-            factor = 1.96 if intervals else 1.0
+            factor = _INTERVAL if intervals else 1.0
             least = rounded(factor * self.min_std_error)
             most = None if self.max_std_error is None else rounded(factor * self.max_std_error)
             numbers = least if most == least else f"{least} or more" if most is None else f"{least} to {most}"
