@@ -24,7 +24,7 @@ from benchmarks.timing import processes_in_turns, table
 from discreet.budget.ledger import canonical
 from discreet.budget.manager import BudgetManager
 from discreet.budget.model import Account, AdminAction, Claim, Sliding
-from discreet.budget.periods import clock_us, microseconds
+from discreet.budget.rules import clock_us, microseconds
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.service.auth.grants import RecordCache
 from discreet.service.init_project import create_project

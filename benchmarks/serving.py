@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from discreet.budget.manager import BudgetManager
 from discreet.budget.model import Account, AdminAction
-from discreet.budget.periods import clock_us, microseconds
+from discreet.budget.rules import clock_us, microseconds
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.query.sql import parse_select
 from discreet.service.answering.queries import planning_options

@@ -11,7 +11,7 @@ from fractions import Fraction
 
 from discreet.budget.manager import BudgetManager
 from discreet.budget.model import Account, AdminAction, Claim, Fingerprint, Replay, Sliding
-from discreet.budget.periods import DAY_US
+from discreet.budget.rules import DAY_US
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.values import Cost
 

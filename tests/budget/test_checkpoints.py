@@ -14,7 +14,7 @@ from discreet.budget.errors import LedgerBroken, StoreBehind, StoreUnavailable
 from discreet.budget.ledger import Head
 from discreet.budget.manager import BudgetManager
 from discreet.budget.model import AdminAction
-from discreet.budget.periods import DAY_US
+from discreet.budget.rules import DAY_US
 from discreet.budget.stores.sqlite import SQLiteStore
 from tests.budget.stores.test_sqlite_faults import ReopenedStore, small
 from tests.budget.suite import ACT, NOON_US, UNIT, FakeClock, account, claim, key_of, spend

@@ -17,7 +17,7 @@ from discreet.budget.ledger import Entry, Head, Line, account_of, entry_of, head
 from discreet.budget.ledger_replay import chunks_of, digest_of, reader_of, replay
 from discreet.budget.manager import BudgetManager
 from discreet.budget.model import AdminAction, Amount, Calendar, Sliding, Tally, Units
-from discreet.budget.periods import DAY_US
+from discreet.budget.rules import DAY_US
 from discreet.budget.stores.sqlite import SQLiteStore
 from tests.budget.suite import ACT, UNIT, FakeClock, account, claim, key_of, spend
 from tests.budget.tampering import CHANGES, prepare

@@ -7,7 +7,7 @@ from fractions import Fraction
 from discreet.budget.ledger import Entry
 from discreet.budget.ledger_replay import days_until, preview, spent_by_day
 from discreet.budget.model import Account, Amount, Forever, Sliding, Tally
-from discreet.budget.periods import DAY_US
+from discreet.budget.rules import DAY_US
 from discreet.values import Cost
 
 

@@ -22,7 +22,7 @@ from discreet.budget.model import (
     Sliding,
     Units,
 )
-from discreet.budget.periods import DAY_US, microseconds
+from discreet.budget.rules import DAY_US, microseconds
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.errors import BudgetExceeded
 from discreet.values import Cost

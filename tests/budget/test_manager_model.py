@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from discreet.budget.errors import AccountSuspended, BudgetRefused, DataChanged, LeaseLost
 from discreet.budget.manager import BudgetManager
 from discreet.budget.model import AdminAction, Fingerprint, InFlight, Replay, Sliding
-from discreet.budget.periods import DAY_US
+from discreet.budget.rules import DAY_US
 from discreet.budget.stores.sqlite import SQLiteStore
 from tests.budget.suite import ACT, TOTAL, UNIT, FakeClock, account, key_of, units
 

@@ -14,7 +14,7 @@ from discreet.budget.model import (
     Forever,
     Sliding,
 )
-from discreet.budget.periods import (
+from discreet.budget.rules import (
     DAY_US,
     NEVER_US,
     Clock,

@@ -17,11 +17,16 @@ from discreet.budget.model import (
     State,
     Tally,
 )
-from discreet.budget.periods import (
+from discreet.budget.rules import (
     DAY_US,
+    REACHED,
     SECOND_US,
+    TERMINAL,
+    TRANSITIONS,
+    Event,
+    requested,
+    transition,
 )
-from discreet.budget.rules import REACHED, TERMINAL, TRANSITIONS, Event, requested, transition
 from discreet.errors import InputError, InvariantViolated
 
 

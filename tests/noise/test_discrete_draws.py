@@ -13,7 +13,7 @@ from scipy import stats
 
 from discreet.errors import InputError, InvariantViolated
 from discreet.noise import DiscreteGaussian, DiscreteLaplace
-from discreet.noise.gumbel import Exponentials
+from discreet.noise.distributions import Exponentials
 
 from .reference import (
     ALL_ONES,
@@ -161,7 +161,7 @@ def reference_gaussian(make_bits, label, n, variance, known_bits):
 def known_bits(request, monkeypatch):
     """Limit the bits that draws see at first, so that nearly every decision needs further words."""
     monkeypatch.setattr(
-        "discreet.noise.discrete.Exponentials", functools.partial(Exponentials, known_bits=request.param)
+        "discreet.noise.distributions.Exponentials", functools.partial(Exponentials, known_bits=request.param)
     )
     return request.param
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from discreet.noise import DiscreteGaussian, DiscreteLaplace
-from discreet.noise.discrete import laplace_difference_tail, smallest_margin
+from discreet.noise.distributions import laplace_difference_tail, smallest_margin
 
 from .reference import REFERENCE, exact_fraction, gaussian_pmf, laplace_pmf, log, real
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from discreet.errors import InvariantViolated
-from discreet.noise.gumbel import Exponentials, log_bounds
+from discreet.noise.distributions import Exponentials, log_bounds
 
 from .reference import ALL_ONES, HALF, ScriptedBits, exact_exponentials, exact_fraction, keyed, log, real
 
@@ -87,8 +87,8 @@ def test_the_logarithm_of_a_value_that_rounds_to_one_is_bounded(call):
     script = f"""
         from fractions import Fraction
         import numpy as np
-        from discreet.noise.gumbel import Exponentials
-        from discreet.noise.gumbel import log_bounds
+        from discreet.noise.distributions import Exponentials
+        from discreet.noise.distributions import log_bounds
         class Ones:
             def uint64(self, label, n, start=0): return np.full(n, 2**64 - 1, dtype=np.uint64)
         low, high = {call}

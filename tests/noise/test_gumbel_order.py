@@ -10,7 +10,7 @@ import pytest
 
 from discreet.errors import InvariantViolated
 from discreet.noise import Race, Rival
-from discreet.noise.gumbel import _ULPS
+from discreet.noise.distributions import _ULPS
 
 from .reference import (
     ALL_ONES,

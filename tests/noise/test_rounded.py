@@ -12,7 +12,7 @@ from scipy import stats
 
 from discreet.errors import InputError, InvariantViolated
 from discreet.noise import KeyedBits, RoundedGaussians, rounded_gaussian
-from discreet.noise.gumbel import Exponentials
+from discreet.noise.distributions import Exponentials
 from discreet.noise.rounded import (
     _ULPS,
     _exactly_accepted,

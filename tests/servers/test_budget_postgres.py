@@ -13,7 +13,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from discreet.budget.errors import LedgerBroken, StoreUnavailable
 from discreet.budget.model import Calendar, Refusal
-from discreet.budget.periods import DAY_US
+from discreet.budget.rules import DAY_US
 from discreet.budget.stores.postgres import PostgresStore
 from tests.budget import test_manager_model
 from tests.budget.suite import ACT, UNIT, BudgetStoreSuite, FakeClock, account, claim, spend

@@ -30,7 +30,7 @@ import pyarrow.parquet
 
 from discreet.budget.manager import BudgetManager
 from discreet.budget.model import Account, AdminAction, Amount, Sliding
-from discreet.budget.periods import microseconds
+from discreet.budget.rules import microseconds
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.catalog.loader import load_catalog
 from discreet.service.answering.pool import StatementPool

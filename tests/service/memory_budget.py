@@ -6,7 +6,7 @@ import itertools
 
 from discreet.budget.manager import BudgetManager
 from discreet.budget.model import AdminAction
-from discreet.budget.periods import microseconds
+from discreet.budget.rules import microseconds
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.catalog.model import Catalog
 

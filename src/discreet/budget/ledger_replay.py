@@ -33,8 +33,19 @@ from discreet.budget.ledger import (
     canonical,
 )
 from discreet.budget.model import NOTHING, Account, Amount, State, Tally
-from discreet.budget.periods import DAY_US, NEVER_US, bucket_end, still_counts
-from discreet.budget.rules import TERMINAL, TRANSITIONS, AccountState, Event, Shortfall, admit, failed
+from discreet.budget.rules import (
+    DAY_US,
+    NEVER_US,
+    TERMINAL,
+    TRANSITIONS,
+    AccountState,
+    Event,
+    Shortfall,
+    admit,
+    bucket_end,
+    failed,
+    still_counts,
+)
 from discreet.budget.sharing.escrow import Holding, Incoming, Outgoing
 
 _EVENTS = {event.value: event for event in Event}

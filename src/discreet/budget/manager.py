@@ -34,7 +34,7 @@ from discreet.budget.model import (
     Settled,
     Suspension,
 )
-from discreet.budget.periods import limits_per_window
+from discreet.budget.rules import limits_per_window
 from discreet.values import Cost, float_above, float_below
 
 if TYPE_CHECKING:

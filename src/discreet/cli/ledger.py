@@ -138,7 +138,7 @@ def prune(config: str, before: datetime, archive: str, reason: str, *, force: bo
     """
     require_service()
     from discreet.budget.model import AdminAction
-    from discreet.budget.periods import microseconds
+    from discreet.budget.rules import microseconds
     from discreet.service.settings import load_settings
     from discreet.service.stores import open_manager
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from discreet.accounting.convert import ceil_sqrt, floor_sqrt
 from discreet.noise import Bits, DiscreteLaplace, rounded_gaussian
-from discreet.noise.discrete import MAX_SCALE, check_scale, laplace_difference_tail, smallest_margin
+from discreet.noise.distributions import MAX_SCALE, check_scale, laplace_difference_tail, smallest_margin
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -15,7 +15,7 @@ from discreet.accounting.privacy_filter import PrivacyFilter
 from discreet.mechanisms.anchored import rounded_up
 from discreet.mechanisms.base import INTERVAL, Expectation, Likely, Request, require_gaussian
 from discreet.noise import Bits, Race, Rival, rounded_gaussian
-from discreet.noise.discrete import MAX_SCALE, check_scale
+from discreet.noise.distributions import MAX_SCALE, check_scale
 from discreet.values import Cost, ExactHead, Outcome
 
 RACES = 500

@@ -36,7 +36,7 @@ from discreet.mechanisms.two_round import believable, continued
 from discreet.mechanisms.unknown_gumbel import UnknownGumbel
 from discreet.mechanisms.unknown_laplace import UnknownLaplace
 from discreet.noise import Bits, Noise
-from discreet.noise.discrete import MAX_SCALE
+from discreet.noise.distributions import MAX_SCALE
 from discreet.values import Clipping, Cost, ExactHead, HeadAndSums, Measured, Outcome
 
 MISS = 0.05

@@ -13,7 +13,7 @@ from discreet.accounting.convert import floor_sqrt
 from discreet.errors import InputError
 from discreet.mechanisms.base import Expectation, Request, require_k, shuffled
 from discreet.noise import Bits, DiscreteLaplace
-from discreet.noise.discrete import laplace_difference_tail, smallest_margin
+from discreet.noise.distributions import laplace_difference_tail, smallest_margin
 from discreet.values import Cost, ExactHead, Outcome
 
 THRESHOLD_SHARE = Fraction(37, 100)

@@ -25,8 +25,7 @@ from numpy.typing import NDArray
 
 from discreet.errors import InputError, InvariantViolated
 from discreet.noise.bits import MIN_SECRET_BYTES, Encodable, encode
-from discreet.noise.discrete import MAX_SCALE, check_scale
-from discreet.noise.gumbel import Exponentials
+from discreet.noise.distributions import MAX_SCALE, Exponentials, check_scale
 from discreet.noise.rounded import accepted_proposals, rounded_root
 
 Floats = NDArray[np.float64]

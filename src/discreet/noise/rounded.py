@@ -3,7 +3,7 @@
 round(N(0, sigma^2)) added to an integer is that integer plus N(0, sigma^2), rounded: post-processing of the Gaussian
 mechanism. So all theorems about the Gaussian mechanism hold without a correction, also with a different variance for
 every value: its exact (epsilon, delta) curve, mu-GDP, rho = s^2 / 2 sigma^2, Gaussian tails up to 1/2.
-The discrete Gaussian (`discreet.noise.discrete`) has the same zCDP, but no exact curve.
+The discrete Gaussian (`discreet.noise.distributions`) has the same zCDP, but no exact curve.
 
 |N(0, 1)| is a standard exponential variate Y that is accepted if a second one exceeds (Y - 1)^2 / 2 (Devroye 1986,
 section II.3.2): three of four are accepted. Acceptance and rounding are decided by intervals, and where intervals
@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 
 from discreet.errors import InvariantViolated
 from discreet.noise.bits import Bits
-from discreet.noise.discrete import MAX_SCALE, check_scale
-from discreet.noise.gumbel import Exponentials
+from discreet.noise.distributions import MAX_SCALE, Exponentials, check_scale
 
 _ULPS = 2.0**-48
 _SMALL = 16.0

@@ -17,7 +17,7 @@ import numpy as np
 
 from discreet.budget.checkpoints import Checkpointer, CheckpointFile
 from discreet.budget.model import Account, AdminAction, Sliding
-from discreet.budget.periods import clock_us, microseconds
+from discreet.budget.rules import clock_us, microseconds
 from discreet.budget.stores import sqlite
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.budget.stores.store import BudgetStore

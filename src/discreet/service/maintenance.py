@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from discreet.budget.errors import LedgerBroken, StoreBehind
 from discreet.budget.manager import BudgetManager
-from discreet.budget.periods import microseconds
+from discreet.budget.rules import microseconds
 from discreet.service.auth.api_keys import ApiKeys
 from discreet.service.catalog_file import CatalogFile
 from discreet.service.observability.logging import (

@@ -16,7 +16,7 @@ from discreet.budget.checkpoints import Checkpointer, CheckpointFile
 from discreet.budget.ledger import canonical
 from discreet.budget.manager import BudgetManager
 from discreet.budget.model import AdminAction
-from discreet.budget.periods import clock_us
+from discreet.budget.rules import clock_us
 from discreet.budget.stores.sqlite import LedgerFile, SQLiteStore
 from discreet.budget.stores.store import BudgetStore
 from discreet.errors import InputError, how_to_install

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from discreet.budget.model import NOTHING, Account, Amount, Calendar, Forever, Share, Sliding
-from discreet.budget.periods import DAY_US, NEVER_US, bucket_end, still_counts
+from discreet.budget.rules import DAY_US, NEVER_US, bucket_end, still_counts
 from discreet.budget.sharing import escrow
 from discreet.budget.sharing.escrow import Decision, Incoming, Outgoing, Receipt, ShareRequest, Transfer
 from discreet.values import DELTA_QUANTUM

@@ -13,7 +13,7 @@ from discreet.budget.errors import LedgerBroken, StoreBehind
 from discreet.budget.ledger import account_of, settings_text, transfer_detail
 from discreet.budget.ledger_replay import StoreTransfers, check_holdings
 from discreet.budget.model import NOTHING, Account, Amount, Calendar, Share, Sliding
-from discreet.budget.periods import DAY_US, bucket_end, still_counts
+from discreet.budget.rules import DAY_US, bucket_end, still_counts
 from discreet.budget.sharing import escrow
 from discreet.budget.sharing.escrow import (
     Decision,

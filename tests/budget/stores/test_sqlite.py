@@ -8,7 +8,7 @@ import pytest
 
 from discreet.budget.errors import LeaseLost
 from discreet.budget.model import Calendar, Refusal, Reservation
-from discreet.budget.periods import DAY_US
+from discreet.budget.rules import DAY_US
 from discreet.budget.stores import statements
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.errors import InputError

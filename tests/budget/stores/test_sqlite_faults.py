@@ -14,7 +14,7 @@ import pytest
 from discreet.budget.errors import LedgerBroken, ReleaseDamaged, StoreUnavailable
 from discreet.budget.ledger import Line
 from discreet.budget.model import AdminAction, Fingerprint, Replay, State, Suspension
-from discreet.budget.periods import DAY_US
+from discreet.budget.rules import DAY_US
 from discreet.budget.stores import sqlite
 from discreet.budget.stores.sqlite import LedgerFile, SQLiteStore
 from tests.budget import crash_child

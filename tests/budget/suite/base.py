@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from discreet.budget.model import Account, AdminAction, Claim, Forever, Replay, Reservation
-from discreet.budget.periods import DAY_US, SECOND_US
+from discreet.budget.rules import DAY_US, SECOND_US
 from discreet.values import Cost
 
 if TYPE_CHECKING:

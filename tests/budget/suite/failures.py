@@ -12,7 +12,7 @@ import pytest
 from discreet.budget.errors import DataChanged, LeaseLost, UnknownAccount
 from discreet.budget.ledger import entry_of
 from discreet.budget.model import AdminAction, Amount, Fingerprint, Replay, Reservation, State, Suspension
-from discreet.budget.periods import DAY_US
+from discreet.budget.rules import DAY_US
 from discreet.errors import InvariantViolated
 from discreet.values import Cost
 from tests.budget.suite.base import ACT, UNIT, Suite, claim, key_of, spend, units

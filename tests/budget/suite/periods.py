@@ -9,7 +9,7 @@ import pytest
 
 from discreet.budget.errors import ClockError
 from discreet.budget.model import Calendar, Refusal, Replay, Reservation, Sliding
-from discreet.budget.periods import SECOND_US
+from discreet.budget.rules import SECOND_US
 from tests.budget.suite.base import ACT, UNIT, Suite, claim, spend, units
 
 if TYPE_CHECKING:

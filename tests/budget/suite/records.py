@@ -13,7 +13,7 @@ import pytest
 from discreet.budget.errors import KeyReused, UnknownAccount
 from discreet.budget.manager import BudgetManager
 from discreet.budget.model import NOTHING, AdminAction, Amount, Reservation
-from discreet.budget.periods import DAY_US
+from discreet.budget.rules import DAY_US
 from discreet.budget.stores.ledger_index import Description, LedgerFilter, LedgerIndex
 from discreet.errors import InputError
 from discreet.values import Cost

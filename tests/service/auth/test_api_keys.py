@@ -10,7 +10,7 @@ import types
 
 import pytest
 
-from discreet.budget.periods import microseconds
+from discreet.budget.rules import microseconds
 from discreet.errors import InputError
 from discreet.service.auth import api_keys as keys
 from discreet.service.auth.api_keys import Authenticator, KeyRecord, digest_of, new_key

@@ -12,7 +12,7 @@ import pytest
 
 from discreet.budget.errors import KeyReused, UnknownAccount
 from discreet.budget.model import Account, AdminAction
-from discreet.budget.periods import microseconds
+from discreet.budget.rules import microseconds
 from discreet.errors import InvariantViolated
 from discreet.service.auth.api_keys import ApiKeys, Authenticator
 from discreet.service.auth.grants import RecordCache

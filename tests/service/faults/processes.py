@@ -231,7 +231,7 @@ def _run(folder, environment, now, pipe, orders):
 def stepping_store(step, store, environment, clock):
     """Open a store like `discreet.service.stores.open_store`, with a step hook."""
     if store.file is not None:
-        from discreet.budget.periods import clock_us
+        from discreet.budget.rules import clock_us
         from discreet.budget.stores.sqlite import SQLiteStore
 
         return SQLiteStore(store.file, clock_us(clock), step)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from discreet.accounting.convert import epsilon_tight
-from discreet.budget.periods import DAY_US, microseconds
+from discreet.budget.rules import DAY_US, microseconds
 from discreet.errors import EngineError
 from tests.budget.suite import ACT
 from tests.service.deployment import KNOWN

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from discreet.budget.periods import DAY_US, microseconds
+from discreet.budget.rules import DAY_US, microseconds
 from discreet.errors import EngineError
 from tests.service.browser import Browser
 from tests.service.deployment import ACT, KNOWN

@@ -17,7 +17,7 @@ from typing import Any
 from discreet.budget.ledger import Entry, Line, entry_of
 from discreet.budget.ledger_replay import spent_by_day
 from discreet.budget.model import NOTHING, Amount
-from discreet.budget.periods import DAY_US
+from discreet.budget.rules import DAY_US
 from discreet.budget.stores import statements
 from discreet.budget.stores.rows import LAST, amount_of, amount_text
 from discreet.budget.stores.store import BudgetStore

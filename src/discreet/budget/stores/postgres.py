@@ -17,7 +17,7 @@ from psycopg_pool import ConnectionPool
 
 from discreet.budget.errors import StoreUnavailable
 from discreet.budget.ledger import Head
-from discreet.budget.periods import GUARD_US
+from discreet.budget.rules import GUARD_US
 from discreet.budget.stores import statements
 from discreet.budget.stores.statements import for_postgres
 from discreet.budget.stores.store import BudgetStore, no_step

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from discreet.budget.ledger import Head, Line, canonical
 from discreet.budget.ledger_replay import LedgerReader, chunks_of, reader_of
 from discreet.budget.model import AdminAction
-from discreet.budget.periods import DAY_US
+from discreet.budget.rules import DAY_US
 from discreet.budget.stores import statements
 from discreet.budget.stores.transaction import StoreConnection, Transaction
 from discreet.budget.stores.verify import verify

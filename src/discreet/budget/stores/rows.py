@@ -12,7 +12,7 @@ from discreet.budget import rules
 from discreet.budget.errors import ReleaseDamaged
 from discreet.budget.ledger import Head, account_of
 from discreet.budget.model import Account, AccountHold, Amount, Period, Reservation, State, StoredRelease, Tally
-from discreet.budget.periods import stops_counting_us
+from discreet.budget.rules import stops_counting_us
 from discreet.budget.sharing.escrow import Incoming, Outgoing
 from discreet.values import Cost
 

@@ -16,7 +16,7 @@ import apsw
 from discreet.budget.errors import StoreInUse, StoreUnavailable
 from discreet.budget.ledger import Head, Line
 from discreet.budget.ledger_replay import LedgerTotals
-from discreet.budget.periods import GUARD_US
+from discreet.budget.rules import GUARD_US
 from discreet.budget.stores import statements
 from discreet.budget.stores.rows import LAST
 from discreet.budget.stores.statements import for_sqlite

@@ -53,8 +53,7 @@ from discreet.budget.model import (
     Tally,
     check_record,
 )
-from discreet.budget.periods import GUARD_US, NEVER_US, Clock, still_counts
-from discreet.budget.rules import TERMINAL, Event, requested, transition
+from discreet.budget.rules import GUARD_US, NEVER_US, TERMINAL, Clock, Event, requested, still_counts, transition
 from discreet.budget.sharing import escrow
 from discreet.budget.sharing.transfers import ShareStore
 from discreet.budget.stores import pruning, statements
@@ -98,7 +97,7 @@ class BudgetStore(ABC):
     by the id of the reservation, events by the state that they lead to, actions by their id if they have one, and a
     repeated call changes nothing. An action with the id of a different one raises `KeyReused`.
 
-    The rules are pure (`rules`, `periods`); accounts on a path are locked from the account that is charged to the root.
+    The rules are pure (`rules`); accounts on a path are locked from the account that is charged to the root.
     Every change appends a line to the ledger in the same transaction. Timestamps come from the database's clock
     (`periods.Clock`).
 

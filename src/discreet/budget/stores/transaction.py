@@ -29,7 +29,7 @@ from discreet.budget.model import (
     StoredRelease,
     Tally,
 )
-from discreet.budget.periods import NEVER_US, SECOND_US, Clock, bucket_end, check_period, still_counts
+from discreet.budget.rules import NEVER_US, SECOND_US, Clock, bucket_end, check_period, still_counts
 from discreet.budget.sharing.escrow import Incoming, Outgoing
 from discreet.budget.stores import statements
 from discreet.budget.stores.rows import (

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from discreet.budget.ledger import canonical
 from discreet.budget.model import AdminAction
-from discreet.budget.periods import microseconds
+from discreet.budget.rules import microseconds
 from discreet.budget.stores.store import BudgetStore
 from discreet.errors import InputError, InvariantViolated, NotFound
 from discreet.secrets import read_secret, write_secret

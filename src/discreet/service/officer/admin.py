@@ -17,7 +17,7 @@ from discreet.budget.errors import AccountChanged, LedgerBroken, StoreBehind, Un
 from discreet.budget.ledger_replay import days_until, preview
 from discreet.budget.manager import BudgetManager
 from discreet.budget.model import DELTA_UNITS, RHO_UNITS, Account, AdminAction, Amount, Forever
-from discreet.budget.periods import DAY_US, microseconds
+from discreet.budget.rules import DAY_US, microseconds
 from discreet.budget.stores.ledger_index import LedgerFilter
 from discreet.budget.stores.rows import LAST
 from discreet.budget.stores.store import BudgetStore

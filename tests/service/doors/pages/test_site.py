@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from discreet.budget.errors import StoreUnavailable
-from discreet.budget.periods import microseconds
+from discreet.budget.rules import microseconds
 from discreet.service.auth.api_keys import KeyRecord
 from discreet.service.doors.pages import analyst
 from discreet.service.doors.pages.analyst import AnalystPages

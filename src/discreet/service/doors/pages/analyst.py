@@ -15,7 +15,7 @@ from starlette.responses import RedirectResponse, Response
 from discreet.budget.errors import ReleaseDamaged
 from discreet.budget.ledger import canonical
 from discreet.budget.model import AdminAction
-from discreet.budget.periods import microseconds
+from discreet.budget.rules import microseconds
 from discreet.budget.stores.store import BudgetStore
 from discreet.catalog.model import Catalog
 from discreet.engines.sql import quoted, text_literal
