@@ -70,7 +70,8 @@ retention_days = 30
 [datasets.wide.columns]
 title = { type = "text", group = true, filter = true }
 day = { type = "date", group = true, domain = { first = 2026-01-01, last = 2026-01-30 } }
-cents = { type = "integer", sum = { low = 0, high = 100000 } }
+read_at = { type = "timestamp", group = true }
+cents = { type = "integer", sum = { low = 0, high = 100000, private_bound = true } }
 
 [datasets.wide.columns.country]
 type = "text"
@@ -108,7 +109,8 @@ class Served:
             database.execute(
                 "CREATE TABLE wide AS SELECT n AS reader, 'A long heading of the article ' || t AS title, "
                 "['Brazil', 'Germany', 'India', 'Kenya', 'United Kingdom'][1 + n % 5] AS country, "
-                "DATE '2026-01-01' + (n % 30)::INTEGER AS day, 90000 AS cents "
+                "DATE '2026-01-01' + (n % 30)::INTEGER AS day, day + INTERVAL (n % 86400) SECOND AS read_at, "
+                "90000 AS cents "
                 "FROM range(400000) AS a(n), range(12) AS b(t) WHERE n % 13 >= t"
             )
         for name, more in (("catalog.toml", SLOW + LARGE), ("discreet.toml", OIDC.format(url=issuer.url))):

@@ -148,11 +148,12 @@ def check_sum(name: str, column: EngineColumn) -> None:
     number = column.number
     digits = math.inf if number is None else len(str(int(number.most * 10**number.scale)))
     if number is None or digits > _SUMMED_DIGITS or digits + number.scale > _SCALED_DIGITS:
-        raise InputError(
-            f"column {name!r} cannot be summed: only exact numbers of at most {_SUMMED_DIGITS} digits can, and at most "
-            f"{_SCALED_DIGITS} with those after the decimal point counted twice; cast it to DECIMAL(18, 2), for "
-            "example, in a view"
+        too_long = (
+            f"its numbers may have {_SUMMED_DIGITS} digits at most, and {_SCALED_DIGITS} with those after the decimal "
+            "point counted twice"
         )
+        why = "it does not hold exact numbers" if number is None else too_long
+        raise InputError(f"column {name!r} cannot be summed: {why}; cast it to DECIMAL(18, 2), for example, in a view")
 
 
 def number_columns(request: HeadRequest) -> list[str]:

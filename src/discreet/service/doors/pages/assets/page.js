@@ -252,5 +252,8 @@ document.addEventListener("click", (event) => {
     field.dispatchEvent(new Event("input", { bubbles: true }));
   }
 });
+document.addEventListener("toggle", ({ target }) => {
+  if (target.open && target.matches(".naming")) target.querySelector("input:not([type=hidden])").focus();
+}, true);  // it does not bubble
 document.addEventListener("DOMContentLoaded", prepare);
 if (document.readyState !== "loading") prepare();
