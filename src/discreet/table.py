@@ -375,7 +375,7 @@ class Table:
             try:
                 self._engine.check_sum(column)
             except InputError as error:
-                by = f"for files and frames by cast=, such as --cast {column}=decimal(18,2)"
+                by = f"for files and frames by cast={{{column!r}: 'decimal(18,2)'}}, or --cast {column}=decimal(18,2)"
                 raise InputError(f"{error}, or {by}") from None
             summed = replace(summed, column=column, scale=self._engine.scale(column))
             check_bounds(summed)
