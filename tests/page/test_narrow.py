@@ -20,6 +20,8 @@ HIDDEN = """
         range.selectNodeContents(node);
         parent.scrollIntoView({ block: "center" });
         for (let around = parent; around; around = around.parentElement) around.scrollLeft = 0;
+        const table = parent.closest(".scroll");  // it may scroll by itself: what is in it lies over nothing outside
+        const scrolled = scrollY + (table?.scrollTop ?? 0);
         const lines = new Set([...range.getClientRects()].map((at) => Math.round(at.top)));
         if (lines.size > 1 && /^[\\w.,%]{2,10}$/.test(text)) wrong.push(`${text} is broken into ${lines.size} lines`);
         if (parent.matches("button, .button")) {
@@ -30,12 +32,13 @@ HIDDEN = """
         if (label.content !== "none" && label.whiteSpace === "nowrap")
             wrong.push(`${parent.dataset.label} does not wrap, and may lie over ${text}`);
         for (const at of range.getClientRects()) {
-            const y = scrollY + at.top;
-            for (const [other, left, right, top, bottom] of boxes) {
+            const y = scrolled + at.top;
+            for (const [other, left, right, top, bottom, of] of boxes) {
+                if (of !== table) continue;
                 if (at.left < right - 1 && at.right > left + 1 && y < bottom - 3 && y + at.height > top + 3)
                     wrong.push(`${text} lies over ${other}`);
             }
-            if (/\\d/.test(text)) boxes.push([text, at.left, at.right, y, y + at.height]);
+            if (/\\d/.test(text)) boxes.push([text, at.left, at.right, y, y + at.height, table]);
             else continue;
             if (at.left < -1 || at.right > innerWidth + 1) wrong.push(`${text} is outside`);
             for (let around = parent; around; around = around.parentElement) {
@@ -102,6 +105,10 @@ def test_every_number_of_an_answer_is_painted(visit, answers, width):
         ann.page.evaluate("document.querySelectorAll('details.note').forEach(each => { each.open = true })")
         assert ann.page.evaluate(HIDDEN) == [], name
         assert ann.page.evaluate("document.documentElement.scrollWidth") <= width, name
+        longest = ann.page.evaluate(
+            "Math.max(0, ...[...document.querySelectorAll('.scroll')].map(e => e.clientHeight))"
+        )
+        assert name != "dates" or width > 390 or longest <= 640, name  # 30 days of 5 countries, in 80 % of the screen
         ann.check()
     for path in ("/ask", "/answers", "/tables", "/budget", "/dashboard"):
         ann.page.goto(ann.url + path)
