@@ -25,13 +25,13 @@ test: $(READY)    ## the whole suite
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist worksteal
 
 test-engines: $(VENV)/.servers  ## one suite over PostgreSQL, Spark, Trino and Pinot, installed and started here; the service behind nginx
-	@$(BIN)/python -m pytest tests/servers
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup tests/servers
 $(VENV)/.servers: requirements/servers.lock $(READY)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/servers.lock
 	@touch $@
 
 test-page: $(VENV)/.page  ## both journeys through the web page, in Chromium; draws its pictures again (needs npm)
-	@$(BIN)/python -m pytest tests/page
+	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/page
 $(VENV)/.page: requirements/page.lock requirements/package-lock.json $(READY)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/page.lock
 	@cd requirements && npm ci --ignore-scripts --no-audit --no-fund --silent
@@ -42,7 +42,7 @@ test-clients: $(CLIENTS)/notebook/.ready $(CLIENTS)/superset/.ready $(CLIENTS)/d
 	@rm -rf build/wheels
 	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir build/wheels .
 	@$(CLIENTS)/notebook/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall build/wheels/*.whl
-	@$(BIN)/python -m pytest tests/clients
+	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/clients
 $(CLIENTS)/%/.ready: requirements/%.lock $(READY)
 	@$(PYTHON) -m venv --clear $(@D)
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<

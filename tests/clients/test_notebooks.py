@@ -7,6 +7,7 @@ import json
 from playwright.sync_api import sync_playwright
 
 from tests.clients.environments import ROOT, run
+from tests.debian import chromium
 
 
 def _execute(name, target, **variables):
@@ -18,7 +19,7 @@ def _draw(notebook, picture):
     """Draw an executed notebook as a page, from its second query on."""
     run("notebook", "-m", "nbconvert", "--to", "html", notebook)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 900, "height": 640})
         page.route("https://**", lambda route: route.abort())  # nbconvert's formulas are not needed
         page.goto(notebook.with_suffix(".html").as_uri(), wait_until="domcontentloaded")

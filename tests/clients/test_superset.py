@@ -10,6 +10,7 @@ from playwright.sync_api import sync_playwright
 
 from tests.clients.environments import ROOT, python_of
 from tests.clients.superset_server import ADMIN
+from tests.debian import chromium
 from tests.servers.process import free_port, start, stop
 
 USERS = {"expressionType": "SQL", "sqlExpression": "COUNT(DISTINCT reader)", "label": "users"}
@@ -296,7 +297,7 @@ def test_a_browser_draws_a_dashboard_and_a_reload_is_free(superset, dataset):
     dashboard = _dashboard(superset, dataset)
     superset.charged()
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1200, "height": 690})
         page.set_default_timeout(120_000)
         page.goto(f"{superset.url}/login/")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,27 +13,12 @@ import httpx
 import pytest
 from playwright.sync_api import sync_playwright
 
+from tests.debian import chromium
 from tests.service.issuer import TestIssuer
 
 ROOT = Path(__file__).resolve().parents[2]
 AXE = ROOT / "requirements/node_modules/axe-core/axe.min.js"
 PICTURES = ROOT / "docs/images"
-
-
-def chromium() -> str:
-    """Return the path of Chromium; install Debian's if it is missing and installing is permitted."""
-    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if found is None:
-        if os.geteuid() or shutil.which("apt-get") is None:
-            raise RuntimeError("Chromium is missing; install it: apt-get install chromium")
-        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        for command in (
-            ["update", "-qq"],
-            ["install", "-qq", "--no-install-recommends", "chromium", "fonts-dejavu-core"],
-        ):
-            subprocess.run(["apt-get", *command], env=environment, check=True)
-        return chromium()
-    return found
 
 
 @pytest.fixture(scope="session")

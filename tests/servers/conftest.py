@@ -19,6 +19,19 @@ from tests.servers import process
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
+def pytest_collection_modifyitems(items):
+    """Group tests that start the same servers, for two workers: Spark; PostgreSQL, file by file; all other engines."""
+    for item in items:
+        name = item.path.stem
+        if name.startswith("test_spark"):
+            group = "spark"
+        elif any(part in name for part in ("budget", "service", "postgres", "data_centres", "nginx")):
+            group = name
+        else:
+            group = "engines"
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
 @pytest.fixture(scope="session")
 def server(tmp_path_factory):
     """Return a function that starts a server by name and returns its URLs; DISCREET_NAME_URL names a running one."""

@@ -11,9 +11,9 @@ import re
 import shutil
 import socket
 import ssl
-import subprocess
 from pathlib import Path
 
+from tests import debian
 from tests.certificates import write_certificate
 from tests.servers import process
 
@@ -94,9 +94,5 @@ def _program() -> str:
     found = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
     if found:
         return found
-    if os.geteuid() or shutil.which("apt-get") is None:
-        raise RuntimeError("nginx is missing; install it: apt-get install nginx")
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for command in (["update", "-qq"], ["install", "-qq", "--no-install-recommends", "nginx"]):
-        subprocess.run(["apt-get", *command], env=environment, check=True)
+    debian.install("nginx", "nginx")
     return _program()

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.csv
 from psycopg import sql
 
+from tests import debian
 from tests.servers import process
 
 if TYPE_CHECKING:
@@ -149,11 +150,7 @@ def _programs() -> Path:
     on_path = shutil.which("initdb")
     if on_path:
         return Path(on_path).resolve().parent
-    if not _is_root() or shutil.which("apt-get") is None:
-        raise RuntimeError("PostgreSQL's server is missing; install it: apt-get install postgresql")
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for command in (["update", "-qq"], ["install", "-qq", "--no-install-recommends", "postgresql"]):
-        subprocess.run(["apt-get", *command], env=environment, check=True)
+    debian.install("PostgreSQL's server", "postgresql")
     return _programs()
 
 

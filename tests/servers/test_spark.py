@@ -112,6 +112,8 @@ def test_statistics_of_ordinary_files_decide_no_count(url, tmp_path, values, is_
 class TestServer(EngineSuite):
     """Run the whole suite on a server whose settings are not those that exact heads need."""
 
+    requests = 1
+
     @pytest.fixture(autouse=True, scope="class")
     @classmethod
     def _server(cls, url, loaded):

@@ -559,9 +559,11 @@ class EngineSuite:
 
     Attributes:
         patience_seconds: time limit for a cancelled count to end, and for the second of two counts to start.
+        requests: the number of random requests of each random table; an engine that takes a second may have fewer.
     """
 
     patience_seconds: ClassVar[float] = 60
+    requests: ClassVar[int] = 3
 
     def opened(self, table: pa.Table) -> AbstractContextManager[Engine]:
         """Return an engine that reads *table*, closed when the context ends."""
@@ -595,7 +597,7 @@ class EngineSuite:
         """Limit, filter, bounds, clipping, sums, periods, bins: duplicates, NULLs, ties and all, the head is exact."""
         items = st.lists(st.sampled_from(_LABELS), max_size=3, unique=True).map(tuple)
         with self.opened(table) as engine:
-            for _ in range(6):
+            for _ in range(2 * self.requests):
                 derived = data.draw(st.lists(st.sampled_from(_DERIVED), max_size=1).map(tuple))
                 kinds = KINDS | {rule.name: rule.kind for rule in derived}
                 request = HeadRequest(
@@ -632,7 +634,7 @@ class EngineSuite:
     ) -> None:
         """Every listed segment has its own head, also an empty one, and every user counts in a single segment."""
         with self.opened(table) as engine:
-            for _ in range(3):
+            for _ in range(self.requests):
                 names = data.draw(st.lists(st.sampled_from(_LABELS), min_size=1, max_size=2, unique=True).map(tuple))
                 segments = listed.select(names).drop_null().group_by(list(names)).aggregate([])
                 if not len(segments):
@@ -665,7 +667,7 @@ class EngineSuite:
         user = rng.choice([*users, None])
         without = table.filter(pa.array([who is None or who != user for who in users], pa.bool_()))
         with self.opened(table) as whole, self.opened(without) as rest:
-            check_outcomes(whole, rest, rng, 3)
+            check_outcomes(whole, rest, rng, self.requests)
 
     @_SETTINGS
     @given(data=st.data(), table=tables(), listed=tables())
@@ -681,7 +683,7 @@ class EngineSuite:
         with self.opened(table) as engine:
             if not getattr(engine, "has_arrivals", False):
                 pytest.skip("the engine has no running counts")
-            for _ in range(4):
+            for _ in range(self.requests + 1):
                 rule = data.draw(st.sampled_from([rule for rule in _DERIVED if rule.each in {"hour", "day", "week"}]))
                 last = data.draw(st.sampled_from(["1960-01-01 01:00:00", "2024-02-29 00:00:00"]))
                 last = last if rule.each == "hour" else last[:10]
