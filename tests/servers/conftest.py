@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
@@ -19,17 +20,19 @@ from tests.servers import process
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
-def pytest_collection_modifyitems(items):
-    """Group tests that start the same servers, for two workers: Spark; PostgreSQL, file by file; all other engines."""
-    for item in items:
-        name = item.path.stem
-        if name.startswith("test_spark"):
-            group = "spark"
-        elif any(part in name for part in ("budget", "service", "postgres", "data_centres", "nginx")):
-            group = name
-        else:
-            group = "engines"
-        item.add_marker(pytest.mark.xdist_group(group))
+class ByServer(LoadScopeScheduling):
+    """Give tests that start the same servers to one worker: Spark's; PostgreSQL's, file by file; all others."""
+
+    def _split_scope(self, nodeid):
+        file = nodeid.partition("::")[0]
+        if "test_spark" in file:
+            return "spark"
+        return file if any(part in file for part in ("budget", "service", "postgres", "data_centres", "nginx")) else ""
+
+
+def pytest_xdist_make_scheduler(config, log):
+    """Schedule by server, whatever the command line says: marks of groups have no effect with pytest 9.2."""
+    return ByServer(config, log)
 
 
 @pytest.fixture(scope="session")
