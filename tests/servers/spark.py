@@ -5,6 +5,7 @@ Everything comes from the package pyspark. Spark has no accounts: a client with 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
 import socket
@@ -83,6 +84,27 @@ def start(folder: Path) -> str:
 def stop(folder: Path) -> None:
     """Stop the server in *folder*."""
     process.stop(folder.resolve(), "spark")
+
+
+@contextlib.contextmanager
+def local_session() -> Iterator[Any]:
+    """Yield a session in this process, with settings that conflict with those that exact heads need."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from pyspark import SparkContext
+        from pyspark.sql import SparkSession
+
+        settings = {"spark.ui.enabled": "false", "spark.driver.memory": "1g", "spark.driver.host": "localhost"}
+        builder = SparkSession.builder.master("local[2]").config(map={**settings, **CONFLICTING_SETTINGS})
+        session = builder.getOrCreate()
+        session.range(1).toArrow()
+    yield session
+    session.stop()
+    gateway: Any = SparkContext._gateway
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(30)
+    SparkContext._gateway = SparkContext._jvm = None
 
 
 def load(url: str, table: pa.Table, name: str) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import uuid
+from collections.abc import Iterator
 from decimal import Decimal
+from types import ModuleType
 
 import numpy as np
 import pyarrow as pa
@@ -89,6 +93,21 @@ def engagements(rows: int = ROWS, *, dates: bool = True) -> pa.Table:
     table = pa.table(columns)
     # Every twentieth row is a duplicate.
     return pa.concat_tables([table.slice(0, rows - rows // 20), table.slice(0, rows // 20)])
+
+
+@contextlib.contextmanager
+def loaded(server: ModuleType, url: str, table: pa.Table) -> Iterator[str]:
+    """Load *table* as a new one of a running server, and drop it in the end.
+
+    Args:
+        server: the module of the server, with `load` and `execute`.
+    """
+    name = f"loaded_{uuid.uuid4().hex}"
+    server.load(url, table, name)
+    try:
+        yield name
+    finally:
+        server.execute(url, f"DROP TABLE {name}")
 
 
 def _some(draw: np.random.Generator, values: pa.Array, missing: float) -> pa.Array:

@@ -51,8 +51,8 @@ class Clocked:
         self._db.close()
 
 
-class TestPostgresStore(BudgetStoreSuite):
-    """Run the whole suite."""
+class OnPostgres:
+    """A suite of stores whose stores have a schema each of the running server."""
 
     @pytest.fixture(autouse=True)
     def _server(self, server):
@@ -63,6 +63,10 @@ class TestPostgresStore(BudgetStoreSuite):
         """Open a store in its own schema."""
         with contextlib.closing(Clocked(new_schema(self.url), clock)) as store:
             yield store
+
+
+class TestPostgresStore(OnPostgres, BudgetStoreSuite):
+    """Run the whole suite."""
 
 
 @pytest.fixture

@@ -18,22 +18,12 @@ from tests.budget.suite.base import ACT, UNIT, account, claim, units
 from tests.budget.tampering import SHARE_CHANGES, prepare_shares
 from tests.servers.budget_schemas import connect_to, new_schema
 from tests.servers.proxies import LostCommitProxy
-from tests.servers.test_budget_postgres import Clocked
+from tests.servers.test_budget_postgres import OnPostgres
 from tests.servers.test_budget_postgres_faults import TerminateConnections
 
 
-class TestPostgresShares(ShareStoreSuite):
+class TestPostgresShares(OnPostgres, ShareStoreSuite):
     """Run the whole suite."""
-
-    @pytest.fixture(autouse=True)
-    def _server(self, server):
-        self.url = server("postgres")
-
-    @contextlib.contextmanager
-    def opened(self, clock):
-        """Open a store in its own schema."""
-        with contextlib.closing(Clocked(new_schema(self.url), clock)) as store:
-            yield store
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import itertools
+import functools
 import math
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -29,9 +29,9 @@ from tests.servers import spark as spark_server
 from tests.servers.proxies import Proxy
 from tests.servers.questions import KINDS, questions
 from tests.servers.table import engagements
+from tests.servers.table import loaded as load_table
 
 REQUEST = HeadRequest("who", ("item",), 10)
-_NUMBERS = itertools.count()
 
 
 @pytest.fixture(scope="module")
@@ -43,17 +43,7 @@ def url(server):
 @pytest.fixture(scope="module")
 def loaded(url):
     """Return a context manager that loads a table, yields its name and drops it."""
-
-    @contextlib.contextmanager
-    def load(table):
-        name = f"loaded_{next(_NUMBERS)}"
-        spark_server.load(url, table, name)
-        try:
-            yield name
-        finally:
-            spark_server.execute(url, f"DROP TABLE {name}")
-
-    return load
+    return functools.partial(load_table, spark_server, url)
 
 
 @pytest.fixture

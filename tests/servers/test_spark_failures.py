@@ -18,6 +18,7 @@ from discreet.testing.engines import rows_of
 from tests.servers import process
 from tests.servers import spark as spark_server
 from tests.servers.proxies import Proxy
+from tests.servers.table import loaded
 
 REQUEST = HeadRequest("who", ("item",), 10)
 SLOW = "SELECT id % 9 AS who, id % 7 AS item FROM range(0, 20000000000, 1, 100)"
@@ -31,12 +32,10 @@ def url(server):
 
 
 @pytest.fixture
-def table(url, request):
+def table(url):
     """Return the name of a new table with one user and one item."""
-    name = f"failing_{request.node.name.partition('[')[0]}"
-    spark_server.load(url, pa.table({"who": [1], "item": ["secret"]}), name)
-    yield name
-    spark_server.execute(url, f"DROP TABLE {name}")
+    with loaded(spark_server, url, pa.table({"who": [1], "item": ["secret"]})) as name:
+        yield name
 
 
 def until_idle(url):

@@ -7,7 +7,6 @@ import gc
 import subprocess
 import sys
 import uuid
-import warnings
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -33,22 +32,8 @@ HEAD = [(("a",), 3), (("b",), 1)]
 @pytest.fixture(scope="module")
 def classic():
     """Return a session in this process, with settings that conflict with those that exact heads need."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from pyspark import SparkContext
-        from pyspark.sql import SparkSession
-
-        settings = {"spark.ui.enabled": "false", "spark.driver.memory": "1g", "spark.driver.host": "localhost"}
-        builder = SparkSession.builder.master("local[2]").config(map={**settings, **spark_server.CONFLICTING_SETTINGS})
-        session = builder.getOrCreate()
-        session.range(1).toArrow()
-    yield session
-    session.stop()
-    gateway = SparkContext._gateway
-    gateway.shutdown()
-    gateway.proc.stdin.close()
-    gateway.proc.wait(30)
-    SparkContext._gateway = SparkContext._jvm = None
+    with spark_server.local_session() as session:
+        yield session
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-import warnings
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -56,22 +55,8 @@ except EngineError as error:
 @pytest.fixture(scope="module")
 def notebook():
     """Return a notebook's own Spark session, with its own settings."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from pyspark import SparkContext
-        from pyspark.sql import SparkSession
-
-        settings = {"spark.ui.enabled": "false", "spark.driver.memory": "1g", "spark.driver.host": "localhost"}
-        builder = SparkSession.builder.master("local[2]").config(map={**settings, **spark_server.CONFLICTING_SETTINGS})
-        session = builder.getOrCreate()
-        session.range(1).toArrow()
-    yield session
-    session.stop()
-    gateway = SparkContext._gateway
-    gateway.shutdown()
-    gateway.proc.stdin.close()
-    gateway.proc.wait(30)
-    SparkContext._gateway = SparkContext._jvm = None
+    with spark_server.local_session() as session:
+        yield session
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
 import uuid
 from decimal import Decimal
 from fractions import Fraction
@@ -18,6 +19,7 @@ from discreet.head_request import Comparison, Constant, Derived, HeadRequest, Is
 from discreet.testing.engines import EngineSuite, reference_head, rows_of
 from tests.servers import trino as trino_server
 from tests.servers.proxies import Proxy
+from tests.servers.table import loaded as load_table
 
 _COUNTER = iter(range(10**9))
 
@@ -30,18 +32,8 @@ def url(server):
 
 @pytest.fixture(scope="module")
 def loaded(url):
-    """Return a context manager that loads an Arrow table, yields its name and drops it."""
-
-    @contextlib.contextmanager
-    def load(table):
-        name = f"loaded_{next(_COUNTER)}"
-        trino_server.load(url, table, name)
-        try:
-            yield name
-        finally:
-            trino_server.execute(url, f"DROP TABLE {name}")
-
-    return load
+    """Return a context manager that loads a table, yields its name and drops it."""
+    return functools.partial(load_table, trino_server, url)
 
 
 @pytest.fixture

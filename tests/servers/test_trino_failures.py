@@ -18,6 +18,7 @@ from discreet.testing.engines import rows_of
 from tests.servers import process
 from tests.servers import trino as trino_server
 from tests.servers.proxies import Proxy
+from tests.servers.table import loaded
 
 REQUEST = HeadRequest("who", ("item",), 10)
 ENDLESS = (
@@ -33,12 +34,10 @@ def url(server):
 
 
 @pytest.fixture
-def table(url, request):
+def table(url):
     """Return the name of a new table with one user and one item."""
-    name = f"failing_{request.node.name.partition('[')[0]}"
-    trino_server.load(url, pa.table({"who": [1], "item": ["secret"]}), name)
-    yield name
-    trino_server.execute(url, f"DROP TABLE {name}")
+    with loaded(trino_server, url, pa.table({"who": [1], "item": ["secret"]})) as name:
+        yield name
 
 
 @pytest.fixture

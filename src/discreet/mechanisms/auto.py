@@ -13,7 +13,7 @@ import numpy as np
 from discreet.accounting.convert import floor_bits
 from discreet.accounting.gaussian import epsilon_of_branch, mu_gaussian, rho_after_second_test, rho_of_branch
 from discreet.accounting.laplace import rho_laplace
-from discreet.mechanisms.base import UNNAMED, Expectation, Likely, Request
+from discreet.mechanisms.base import UNNAMED, Expectation, Likely, Request, WithoutSteps
 from discreet.mechanisms.light import SPLIT, Cap, Light
 from discreet.mechanisms.select_verify import SelectVerify
 from discreet.mechanisms.two_round import (
@@ -106,7 +106,7 @@ STEEP = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Auto:
+class Auto(WithoutSteps):
     """Measure how many items users have, then release by one round, two rounds or from the head.
 
     The choice depends on one noisy histogram: one round of sums with Laplace noise where users have few items, the head
@@ -184,11 +184,6 @@ class Auto:
         race = None if request.k is None else AnchoredGumbel.within_cost(rest, request)
         second_race = None if request.k is None else AnchoredGumbel.within_cost(second, request)
         return cls(two_round, head, light, second_head, race, second_race)
-
-    @classmethod
-    def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - always None
-        """Return None: the costs of its steps do not derive from one epsilon."""
-        return None
 
     def worst_cost(self) -> Cost:
         """Return the largest cost of a branch, with the histogram and the gap."""

@@ -206,6 +206,28 @@ class Mechanism(Protocol):
         ...
 
 
+class WithoutSteps:
+    """What mechanisms share whose price does not derive from one epsilon for each step."""
+
+    __slots__ = ()
+
+    @classmethod
+    def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - always None
+        """Return None: its steps have costs of their own, or their number does not matter."""
+        return None
+
+
+class ZCDPOnly(WithoutSteps):
+    """What mechanisms share whose steps add up only in zCDP."""
+
+    __slots__ = ()
+
+    @classmethod
+    def at_epsilon(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - always None
+        """Return None: it has no (epsilon, delta) theorem of its own."""
+        return None
+
+
 class Ranking(Mechanism, Protocol):
     """A mechanism that returns items, each of which can get a noisy sum as well (`discreet.mechanisms.sums`)."""
 

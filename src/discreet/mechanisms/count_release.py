@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from discreet.accounting.convert import floor_sqrt
 from discreet.accounting.privacy_filter import PrivacyFilter
 from discreet.errors import InputError
-from discreet.mechanisms.base import Expectation, Request, require_gaussian
+from discreet.mechanisms.base import Expectation, Request, ZCDPOnly, require_gaussian
 from discreet.mechanisms.unknown_gumbel import UnknownGumbel
 from discreet.noise import Bits, DiscreteGaussian, Race
 from discreet.values import Cost, ExactHead, Outcome
@@ -29,7 +29,7 @@ CONFIDENCE = 1.645
 
 
 @dataclass(frozen=True, slots=True)
-class CountRelease:
+class CountRelease(ZCDPOnly):
     """Release items one by one until the budget is spent: find an item at the least epsilon, then count it.
 
     UnkGumb with k = 1 is tried with a small epsilon that doubles after every failure; the item found gets a Gaussian
@@ -69,16 +69,6 @@ class CountRelease:
             request.sensitivity.rows_per_group,
             request.counts,
         )
-
-    @classmethod
-    def at_epsilon(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - always None
-        """Return None: Gaussian counts under a privacy filter have only a zCDP theorem."""
-        return None
-
-    @classmethod
-    def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - always None
-        """Return None: its steps grow until one finds an item."""
-        return None
 
     def worst_cost(self) -> Cost:
         return self.limit

@@ -14,7 +14,16 @@ from discreet.accounting.gaussian import epsilon_of_branch, mu_gaussian, rho_aft
 from discreet.accounting.laplace import epsilon_of_laplace, rho_laplace
 from discreet.errors import InputError
 from discreet.mechanisms.anchored import SharedLaplace, SharedNoise
-from discreet.mechanisms.base import INTERVAL, UNNAMED, Expectation, Likely, Request, require_gaussian, shuffled
+from discreet.mechanisms.base import (
+    INTERVAL,
+    UNNAMED,
+    Expectation,
+    Likely,
+    Request,
+    WithoutSteps,
+    require_gaussian,
+    shuffled,
+)
 from discreet.mechanisms.light import LAPLACE_INTERVAL, UNEVEN, loss_of_users
 from discreet.mechanisms.two_round import (
     COST_UNIT,
@@ -97,7 +106,7 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True)
-class KnownAuto:
+class KnownAuto(WithoutSteps):
     """Count every listed item with Laplace noise and a cap, with Gaussian noise and scaled users, or without clipping.
 
     A noisy histogram of users by their number of listed items decides. All of a user's items have the weight
@@ -165,11 +174,6 @@ class KnownAuto:
             delta,
             floor_bits(Fraction(second)),
         )
-
-    @classmethod
-    def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - always None
-        """Return None: the costs of its steps do not derive from one epsilon."""
-        return None
 
     @property
     def head_limit(self) -> int:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from discreet.accounting.convert import floor_bits, floor_sqrt
 from discreet.accounting.privacy_filter import PrivacyFilter
 from discreet.mechanisms.anchored import rounded_up
-from discreet.mechanisms.base import INTERVAL, Expectation, Likely, Request, require_gaussian
+from discreet.mechanisms.base import INTERVAL, Expectation, Likely, Request, ZCDPOnly, require_gaussian
 from discreet.noise import Bits, Race, Rival, rounded_gaussian
 from discreet.noise.distributions import MAX_SCALE, check_scale
 from discreet.values import Cost, ExactHead, Outcome
@@ -56,7 +56,7 @@ MAX_HALVED = 2**60
 
 
 @dataclass(frozen=True, slots=True)
-class SelectVerify:
+class SelectVerify(ZCDPOnly):
     """Find items by races and noisy counts that verify them, then spend the rest of the budget on second counts.
 
     Race by race, with epsilon growing, all slots of the head compete: its items, and a blank for every slot that is
@@ -101,16 +101,6 @@ class SelectVerify:
             request.counts,
             request.k,
         )
-
-    @classmethod
-    def at_epsilon(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - always None
-        """Return None: the costs of its steps add up only in zCDP."""
-        return None
-
-    @classmethod
-    def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - always None
-        """Return None: its steps grow from race to race."""
-        return None
 
     def worst_cost(self) -> Cost:
         return self.limit

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from discreet.accounting.convert import floor_sqrt
 from discreet.errors import InputError
-from discreet.mechanisms.base import Expectation, Request, require_k, shuffled
+from discreet.mechanisms.base import Expectation, Request, WithoutSteps, require_k, shuffled
 from discreet.noise import Bits, DiscreteLaplace
 from discreet.noise.distributions import laplace_difference_tail, smallest_margin
 from discreet.values import Cost, ExactHead, Outcome
@@ -21,7 +21,7 @@ THRESHOLD_SHARE = Fraction(37, 100)
 
 
 @dataclass(frozen=True, slots=True)
-class TopStable:
+class TopStable(WithoutSteps):
     """The set of the first i items, for the largest i <= k whose gap to the next item cannot be due to one user.
 
     For i = k, ..., 1: stop at the first with max(h_(i) - h_(i+1) - tau, 0) + Lap(2 tau / epsilon_2) above
@@ -53,11 +53,6 @@ class TopStable:
     def at_epsilon(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:
         """Return the instance that spends all of epsilon and delta; its theorem covers both."""
         return cls._make(epsilon, delta, request)
-
-    @classmethod
-    def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - always None
-        """Return None: its cost does not depend on k."""
-        return None
 
     @classmethod
     def _make(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self:

@@ -15,7 +15,7 @@ from discreet.accounting.convert import floor_bits
 from discreet.accounting.gaussian import mu_gaussian, normal_quantile
 from discreet.errors import InputError
 from discreet.mechanisms.anchored import Anchored
-from discreet.mechanisms.base import INTERVAL, Expectation, Likely, Request, require_gaussian
+from discreet.mechanisms.base import INTERVAL, Expectation, Likely, Request, WithoutSteps, require_gaussian
 from discreet.mechanisms.select_verify import falling_pools
 from discreet.noise import Bits, RoundedGaussians, rounded_gaussian
 from discreet.values import MAX_BASKET, MAX_ITEM_COST, WEIGHT_UNIT, Cost, Outcome, UserItemPairs, float_below
@@ -264,7 +264,7 @@ class ClippedAt:
 
 
 @dataclass(frozen=True, slots=True)
-class TwoRound:
+class TwoRound(WithoutSteps):
     """Two rounds of weighted sums: the first finds the large items, the second counts them with noise to match.
 
     It bounds not the number of a user's items but their total cost, where an item costs one over the variance of its
@@ -312,11 +312,6 @@ class TwoRound:
         lost = delta * TUNING.lost
         mu = floor_bits(Fraction(mu_gaussian(float(epsilon), float_below((delta - lost) / (1 - lost)))))
         return cls(mu, lost, request.relative_error, request.counts, request.k, epsilon, delta)
-
-    @classmethod
-    def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - always None
-        """Return None: the costs of its steps do not derive from one epsilon."""
-        return None
 
     @property
     def head_limit(self) -> int:
