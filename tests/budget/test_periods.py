@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -19,10 +20,14 @@ from discreet.budget.rules import (
     NEVER_US,
     Clock,
     bucket_end,
+    check_period,
+    clock_us,
     limits_per_window,
+    microseconds,
     still_counts,
     stops_counting_us,
 )
+from discreet.errors import InputError
 
 ZONES = ["UTC", "Europe/Berlin", "America/Sao_Paulo", "Pacific/Apia", "Asia/Kathmandu", "America/New_York"]
 
@@ -47,6 +52,8 @@ def test_a_bucket_ends_after_now_and_another_begins_there(period, now_us):
     end = bucket_end(period, now_us)
     assert now_us < end
     assert bucket_end(period, end - 1) == end
+    assert still_counts(period, end, now_us)
+    assert still_counts(period, end, end - 1)
     if end != NEVER_US:
         assert end < bucket_end(period, end)
         assert still_counts(period, end, end) == isinstance(period, Sliding)
@@ -94,6 +101,51 @@ def test_no_window_holds_more_than_the_limit(times, days):
 def test_periods_begin_by_the_calendar(period, now, end):
     """Leap days, years, zones, and days that are shorter, longer or missing."""
     assert bucket_end(period, _us(now)) == _us(end)
+
+
+@pytest.mark.parametrize(
+    ("period", "end", "now", "counts", "stops"),
+    [
+        (Sliding(2), "2024-02-29", "2024-03-01T23:59:59", True, "2024-03-02"),
+        (Sliding(2), "2024-02-29", "2024-03-02", False, "2024-03-02"),
+        (Sliding(2), "2024-02-28T12:00:00", "2024-03-01", True, "2024-03-02"),  # cut short: it closes at midnight
+        (Calendar("month"), "2024-01-01", "2024-01-20", False, "2024-02-01"),
+        (Calendar("month"), "2024-01-01T12:00:00", "2024-01-20", True, "2024-02-01"),
+        (Calendar("week", "Europe/Berlin"), "2024-01-07T23:00:00", "2024-01-10", False, "2024-01-14T23:00:00"),
+        (Calendar("week", "Europe/Berlin"), "2024-01-07T23:00:01", "2024-01-10", True, "2024-01-14T23:00:00"),
+        (Forever(), "2024-01-01", "2034-01-01", True, None),
+    ],
+)
+def test_charges_stop_counting_when_it_is_said(period, end, now, counts, stops):
+    """I6: at the second, for buckets that were cut short too."""
+    assert still_counts(period, _us(end), _us(now)) is counts
+    assert stops_counting_us(period, _us(end), _us(now)) == (None if stops is None else _us(stops))
+
+
+@pytest.mark.parametrize(
+    "function", [bucket_end, partial(still_counts, end_us=1), partial(stops_counting_us, end_us=1)]
+)
+def test_another_period_is_no_period(function):
+    """A kind of period without a rule is an error, never a charge that does not count."""
+    with pytest.raises(AssertionError, match="'year'"):
+        function("year", now_us=1)
+
+
+def test_periods_have_a_zone_and_a_year():
+    """A time zone is known, and the calendar ends before that of the standard library does."""
+    assert check_period(Sliding(30)) is check_period(Calendar("day", "Europe/Berlin")) is None
+    with pytest.raises(InputError, match="Mars/Olympus"):
+        check_period(Calendar("day", "Mars/Olympus"))
+    assert bucket_end(Calendar("day"), _us("9990-12-31")) == _us("9991-01-01")
+    with pytest.raises(InputError, match="calendar"):
+        bucket_end(Calendar("day"), _us("9991-01-01"))
+
+
+def test_a_clock_counts_whole_microseconds():
+    """An integer, which a float of this size is not beyond 2255."""
+    moment = datetime(2300, 1, 1, 0, 0, 0, 1, UTC)
+    assert clock_us(lambda: moment)() == microseconds(moment) == _us("2300-01-01") + 1
+    assert isinstance(microseconds(moment), int)
 
 
 def test_only_calendar_periods_are_doubled():
