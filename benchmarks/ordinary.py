@@ -16,7 +16,7 @@ RUNS = 10
 def run() -> list[str]:
     """Coverage of all answers, and the default beside the best mechanism: error of the ten largest, accurate counts.
 
-    The columns are the table, the share of numbers within their 95 % intervals, epsilon, and of the release of all
+    The columns are the table, the share of all numbers within their 95 % intervals, epsilon, and of the release of all
     items: the root mean square error of the ten largest, or what was said if that is more, that of the best other
     mechanism, the root mean square error alone, that of the best, the mean reach of intervals above the truth, that of
     the best, counts within 10 % for each run, and those of the best.
@@ -25,13 +25,13 @@ def run() -> list[str]:
     with tempfile.TemporaryDirectory() as folder:
         measured = Measured(Path(folder))
         for name in SHAPES:
-            covered = [
-                low <= exact <= high
-                for question in QUESTIONS
-                for trial in range(RUNS)
-                for _, low, high, exact in measured.answer(name, question, run=trial)
-            ]
             for epsilon in (1.0, 4.0):
+                covered = [
+                    low <= exact <= high
+                    for question in QUESTIONS
+                    for trial in range(RUNS)
+                    for _, low, high, exact in measured.answer(name, question, epsilon, trial)
+                ]
                 question = "table: users by item"
                 default = measured.precision(name, question, epsilon, runs=RUNS)
                 rivals = measured.best(name, question, epsilon, (*MECHANISMS, "pcr"), runs=RUNS)
