@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from discreet.budget import periods, rules
+from discreet.budget import rules
 from discreet.budget.model import NOTHING, AdminAction, Amount, Refusal, State, Tally
 from discreet.budget.rules import Event
 from discreet.budget.stores import rows, statements, store, transaction
@@ -144,13 +144,13 @@ def _forgets_on_alter(monkeypatch):
 
 def _window_a_day_short(monkeypatch):
     monkeypatch.setattr(
-        transaction, "still_counts", lambda period, end, now: periods.still_counts(period, end, now + periods.DAY_US)
+        transaction, "still_counts", lambda period, end, now: rules.still_counts(period, end, now + rules.DAY_US)
     )
 
 
 def _time_goes_back(monkeypatch):
-    monkeypatch.setattr(periods.Clock, "now_us", property(lambda clock: clock.raw_us))
-    monkeypatch.setattr(periods.Clock, "has_passed", lambda clock, end: not end - periods.DAY_US <= clock.raw_us < end)
+    monkeypatch.setattr(rules.Clock, "now_us", property(lambda clock: clock.raw_us))
+    monkeypatch.setattr(rules.Clock, "has_passed", lambda clock, end: not end - rules.DAY_US <= clock.raw_us < end)
 
 
 def _charges_when_it_settles(monkeypatch):
@@ -237,7 +237,7 @@ def _suspends_for_voids(monkeypatch):
 
 
 def _counts_failures_for_ever(monkeypatch):
-    monkeypatch.setattr(rules, "SUSPENSION_US", 1000 * periods.DAY_US)
+    monkeypatch.setattr(rules, "SUSPENSION_US", 1000 * rules.DAY_US)
 
 
 def _suspends_observers(monkeypatch):

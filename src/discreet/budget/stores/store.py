@@ -99,7 +99,7 @@ class BudgetStore(ABC):
 
     The rules are pure (`rules`); accounts on a path are locked from the account that is charged to the root.
     Every change appends a line to the ledger in the same transaction. Timestamps come from the database's clock
-    (`periods.Clock`).
+    (`rules.Clock`).
 
     Every method but `close` raises `StoreUnavailable` when the database cannot be reached or cannot write. Methods with
     the name of an account raise `UnknownAccount` if it does not exist, and `ClockError` if they would open a bucket of
