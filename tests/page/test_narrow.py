@@ -57,7 +57,7 @@ HIDDEN = """
     return [...new Set(wrong)];
 }
 """
-OPENED = "document.querySelectorAll('main details').forEach(each => { each.open = true })"
+OPENED = "document.querySelectorAll('main details').forEach(details => { details.open = true })"
 USERS = "COUNT(DISTINCT reader)"
 QUESTIONS = {
     "bars": f"SELECT title, {USERS} FROM wide GROUP BY title LIMIT 10",
@@ -102,11 +102,11 @@ def test_every_number_of_an_answer_is_painted(visit, answers, width):
     for name, path in answers.items():
         ann.page.goto(ann.url + path)
         assert ann.page.locator("details.note").count() == (name == "sums"), name  # the bound is chosen privately
-        ann.page.evaluate("document.querySelectorAll('details.note').forEach(each => { each.open = true })")
+        ann.page.evaluate(OPENED)
         assert ann.page.evaluate(HIDDEN) == [], name
         assert ann.page.evaluate("document.documentElement.scrollWidth") <= width, name
         longest = ann.page.evaluate(
-            "Math.max(0, ...[...document.querySelectorAll('.scroll')].map(e => e.clientHeight))"
+            "Math.max(0, ...[...document.querySelectorAll('.scroll')].map(table => table.clientHeight))"
         )
         assert name != "dates" or width > 390 or longest <= 640, name  # 30 days of 5 countries, in 80 % of the screen
         ann.check()

@@ -98,13 +98,15 @@ def local_session() -> Iterator[Any]:
         builder = SparkSession.builder.master("local[2]").config(map={**settings, **CONFLICTING_SETTINGS})
         session = builder.getOrCreate()
         session.range(1).toArrow()
-    yield session
-    session.stop()
-    gateway: Any = SparkContext._gateway
-    gateway.shutdown()
-    gateway.proc.stdin.close()
-    gateway.proc.wait(30)
-    SparkContext._gateway = SparkContext._jvm = None
+    try:
+        yield session
+    finally:
+        session.stop()
+        gateway: Any = SparkContext._gateway
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait(30)
+        SparkContext._gateway = SparkContext._jvm = None
 
 
 def load(url: str, table: pa.Table, name: str) -> None:
