@@ -25,6 +25,8 @@ from tests.service.deployment import shared_pool, slug
 from tests.service.issuer import OIDC, TestIssuer
 from tests.service.trino_client import error, last, post
 
+pytestmark = pytest.mark.usefixtures("only_own_garbage")
+
 MAX_CPU_SECONDS = 1.0
 RATIO = "HIGH((COUNT(DISTINCT reader) - {0}.5 * COUNT(*)) / (COUNT(*) + {0}.25 * SUM(minutes)))"
 TEXTS = {
@@ -59,6 +61,16 @@ FORM = "application/x-www-form-urlencoded"
 MAX_BODY_BYTES = ServiceSettings.model_fields["max_body_bytes"].default
 MAX_BODY = f"max_body_bytes = {MAX_BODY_BYTES}"
 """The setting of a service, in place of the small one of other tests."""
+
+
+@pytest.fixture
+def only_own_garbage():
+    """Exclude what other tests left alive from garbage collection: visiting it would count as CPU time of this one.
+
+    `pytest_sessionfinish` collects it at exit.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
@@ -334,16 +346,7 @@ def _seconds(pattern, method, text):
     return time.process_time() - began
 
 
-@pytest.fixture
-def no_collections():
-    """Collect no garbage meanwhile: what other tests left alive would be visited for every thousand matches."""
-    gc.disable()
-    yield
-    gc.enable()
-
-
 @pytest.mark.timeout(300)
-@pytest.mark.usefixtures("no_collections")
 def test_every_pattern_takes_linear_time():
     """As it is used, on a repeated piece: a quadratic one takes half a second for 20,000 characters, 2 for 40,000."""
     assert len(list(patterns())) > 40
