@@ -11,7 +11,7 @@ import pytest
 from discreet.budget.model import NOTHING
 from discreet.budget.sharing import escrow, transfers
 from discreet.budget.sharing.escrow import Decision
-from discreet.budget.stores import rows, statements
+from discreet.budget.stores import statements, transaction
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.budget.stores.store import BudgetStore
 from discreet.budget.stores.transaction import Transaction
@@ -42,11 +42,11 @@ def _failures():
 
 
 def _gives_what_is_held(patch):
-    patch.setattr(rows.AccountRow, "left", property(lambda row: row.terms.limit - row.tally.used))
+    patch.setattr(transaction.AccountRow, "left", property(lambda row: row.terms.limit - row.tally.used))
 
 
 def _gives_what_counted_before(patch):
-    patch.setattr(rows.AccountRow, "left", property(lambda row: row.terms.limit - row.tally.total))
+    patch.setattr(transaction.AccountRow, "left", property(lambda row: row.terms.limit - row.tally.total))
 
 
 def _forgets_what_it_gave(patch):

@@ -12,7 +12,7 @@ import pytest
 from discreet.budget import rules
 from discreet.budget.model import NOTHING, AdminAction, Amount, Refusal, State, Tally
 from discreet.budget.rules import Event
-from discreet.budget.stores import rows, statements, store, transaction
+from discreet.budget.stores import statements, store, transaction
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.budget.stores.store import BudgetStore
 from discreet.budget.stores.transaction import Transaction
@@ -242,7 +242,7 @@ def _counts_failures_for_ever(monkeypatch):
 
 def _suspends_observers(monkeypatch):
     monkeypatch.setattr(
-        rows.AccountRow, "suspended_until_us", lambda row, now_us: rules.suspended_until_us(row.failures, now_us)
+        transaction.AccountRow, "suspended_until_us", lambda row, now_us: rules.suspended_until_us(row.failures, now_us)
     )
 
 

@@ -20,8 +20,17 @@ from discreet.budget.sharing.escrow import (
     granted,
 )
 from discreet.budget.stores import statements
-from discreet.budget.stores.rows import AccountRow, outgoing_of, terms_of
-from discreet.budget.stores.transaction import Database, StoreConnection, Transaction, buckets_detail, reads, writes
+from discreet.budget.stores.transaction import (
+    AccountRow,
+    Database,
+    StoreConnection,
+    Transaction,
+    buckets_detail,
+    outgoing_of,
+    reads,
+    terms_of,
+    writes,
+)
 from discreet.budget.stores.verify import holdings
 from discreet.errors import InputError
 

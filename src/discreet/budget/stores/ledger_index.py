@@ -19,9 +19,17 @@ from discreet.budget.ledger_replay import spent_by_day
 from discreet.budget.model import NOTHING, Amount
 from discreet.budget.rules import DAY_US
 from discreet.budget.stores import statements
-from discreet.budget.stores.rows import LAST, amount_of, amount_text
 from discreet.budget.stores.store import BudgetStore
-from discreet.budget.stores.transaction import Answer, StoreConnection, Transaction, reads, writes
+from discreet.budget.stores.transaction import (
+    LAST,
+    Answer,
+    StoreConnection,
+    Transaction,
+    amount_of,
+    amount_text,
+    reads,
+    writes,
+)
 
 LINES_AT_ONCE = 2_000
 """Lines that one transaction indexes."""

@@ -18,10 +18,9 @@ from discreet.budget.ledger import Head, Line
 from discreet.budget.ledger_replay import LedgerTotals
 from discreet.budget.rules import GUARD_US
 from discreet.budget.stores import statements
-from discreet.budget.stores.rows import LAST
 from discreet.budget.stores.statements import for_sqlite
 from discreet.budget.stores.store import BudgetStore, no_step
-from discreet.budget.stores.transaction import StoreConnection, Transaction
+from discreet.budget.stores.transaction import LAST, StoreConnection, Transaction
 from discreet.budget.stores.verify import verify
 from discreet.errors import DiscreetError
 

@@ -58,21 +58,25 @@ from discreet.budget.sharing import escrow
 from discreet.budget.sharing.transfers import ShareStore
 from discreet.budget.stores import pruning, statements
 from discreet.budget.stores.pruning import Cut
-from discreet.budget.stores.rows import (
+from discreet.budget.stores.transaction import (
     LAST,
     AccountRow,
     Bucket,
+    ClaimFacts,
     ForfeitRow,
     ReservationRow,
+    StoreConnection,
+    Transaction,
     account_row,
     amount_of,
     cost_of,
+    reads,
     release_row,
     reservation_row,
     tally_of,
     terms_of,
+    writes,
 )
-from discreet.budget.stores.transaction import ClaimFacts, StoreConnection, Transaction, reads, writes
 from discreet.budget.stores.verify import verify
 from discreet.errors import DiscreetError, InputError, InvariantViolated
 from discreet.values import Cost

@@ -14,8 +14,9 @@ from discreet.budget.ledger_replay import LedgerReader, LedgerTotals, check_hold
 from discreet.budget.model import EMPTY, Amount, Tally
 from discreet.budget.sharing.escrow import Holding
 from discreet.budget.stores import statements
-from discreet.budget.stores.rows import (
+from discreet.budget.stores.transaction import (
     LAST,
+    StoreConnection,
     account_row,
     amount_of,
     holds_of,
@@ -24,7 +25,6 @@ from discreet.budget.stores.rows import (
     tally_of,
     terms_of,
 )
-from discreet.budget.stores.transaction import StoreConnection
 from discreet.errors import DiscreetError
 
 

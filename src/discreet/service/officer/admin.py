@@ -19,8 +19,8 @@ from discreet.budget.manager import BudgetManager
 from discreet.budget.model import DELTA_UNITS, RHO_UNITS, Account, AdminAction, Amount, Forever
 from discreet.budget.rules import DAY_US, microseconds
 from discreet.budget.stores.ledger_index import LedgerFilter
-from discreet.budget.stores.rows import LAST
 from discreet.budget.stores.store import BudgetStore
+from discreet.budget.stores.transaction import LAST
 from discreet.errors import InputError, NotFound
 from discreet.service.answering.accounts import (
     account_detail,
