@@ -28,8 +28,7 @@ from discreet.service.auth.grants import GRANT, KEY, grant_name, grant_text
 from discreet.service.middleware import read_bytes, run_in_thread
 from discreet.service.settings import load_settings
 from discreet.service.stores import utc_now
-from discreet.wire.problems import read_body
-from discreet.wire.queries import QueryRequest
+from discreet.wire.queries import QueryRequest, read_body
 
 if TYPE_CHECKING:
     from starlette.requests import Request

@@ -23,7 +23,8 @@ from discreet.service.peers import PeerUnreachable
 from discreet.service.server import WorkerDied
 from discreet.service.settings import SettingsError
 from discreet.values import Cost
-from discreet.wire.problems import KINDS, Fitting, Malformed, problem
+from discreet.wire.problems import KINDS, Fitting, problem
+from discreet.wire.queries import Malformed
 
 PUBLISHED = json.loads(Path(__file__).with_name("problems.json").read_text())
 """The kinds of problems in the order of the documentation, and the problems of errors before and after a run began."""

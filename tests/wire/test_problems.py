@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from discreet.wire.problems import KINDS, Fitting, Problem, Spend, problem
+from discreet.wire.problems import KINDS, Fitting, Problem, problem
+from discreet.wire.queries import Spend
 
 
 @pytest.mark.parametrize(

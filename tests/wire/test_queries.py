@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from discreet.wire.problems import Malformed, read_body
-from discreet.wire.queries import BudgetReport, QueryRequest
+from discreet.wire.queries import BudgetReport, Malformed, QueryRequest, read_body
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text("hush4711 ", min_size=4, max_size=9),

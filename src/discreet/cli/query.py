@@ -28,8 +28,7 @@ from discreet.errors import InputError
 if TYPE_CHECKING:
     from discreet.client import Answer, Client
     from discreet.query.query import Options
-    from discreet.wire.problems import Spend
-    from discreet.wire.queries import BudgetReport, Estimate, Expected, ParentBudget
+    from discreet.wire.queries import BudgetReport, Estimate, Expected, ParentBudget, Spend
 
 
 _Command = TypeVar("_Command", bound="Callable[..., Any]")
@@ -268,7 +267,7 @@ def budget(form: str, **options: Any) -> None:
 
 def budget_as_text(report: BudgetReport) -> str:
     """Return an account and its parents as text."""
-    from discreet.wire.problems import percent
+    from discreet.wire.queries import percent
 
     period = report.period
     named = {"sliding": f"in any {period.days or 0:,} days", "calendar": f"each {period.unit} in {period.zone}"}

@@ -28,7 +28,6 @@ from discreet.release.postprocess import ComputedRows
 from discreet.secrets import read_secret
 from discreet.values import Cost, exact
 from discreet.wire.document import decode
-from discreet.wire.problems import read_body
 from discreet.wire.queries import (
     BudgetReport,
     DatasetDetail,
@@ -44,6 +43,7 @@ from discreet.wire.queries import (
     StatementEstimate,
     StatementQuery,
     StatementRequest,
+    read_body,
 )
 
 if TYPE_CHECKING:

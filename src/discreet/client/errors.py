@@ -35,7 +35,8 @@ from discreet.errors import (
     WhereError,
 )
 from discreet.values import Cost, exact
-from discreet.wire.problems import KINDS, PROBLEM_TYPE, Problem, Spend
+from discreet.wire.problems import KINDS, PROBLEM_TYPE, Problem
+from discreet.wire.queries import Spend
 
 
 class Unauthorized(InputError):

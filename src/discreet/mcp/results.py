@@ -12,7 +12,6 @@ from discreet.engines.sql import quoted
 from discreet.errors import BudgetExceeded, DiscreetError
 from discreet.query.query import SAVED
 from discreet.values import Cost
-from discreet.wire.problems import spend_above
 from discreet.wire.queries import (
     BudgetReport,
     DatasetDetail,
@@ -20,6 +19,7 @@ from discreet.wire.queries import (
     Expected,
     SavedTableSummary,
     StatementAnswer,
+    spend_above,
 )
 
 MAX_ROWS = 200

@@ -42,7 +42,7 @@ from discreet.mcp.results import (
     Prices,
     SavedAnswer,
 )
-from discreet.wire.problems import Fitting, message_of, problem
+from discreet.wire.problems import Fitting, problem
 from discreet.wire.queries import (
     AnswerWithin,
     BudgetReport,
@@ -52,6 +52,7 @@ from discreet.wire.queries import (
     StatementAnswer,
     StatementEstimate,
     StatementRequest,
+    message_of,
 )
 
 Call: TypeAlias = Context[Any, Any]

@@ -35,7 +35,8 @@ from discreet.service.problems import (
     problem_of,
 )
 from discreet.service.settings import ServiceSettings
-from discreet.wire.problems import PROBLEM_TYPE, Malformed, Problem, problem
+from discreet.wire.problems import PROBLEM_TYPE, Problem, problem
+from discreet.wire.queries import Malformed
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")

@@ -50,7 +50,7 @@ from discreet.wire.peers import (
     Transfers,
     TransferSent,
 )
-from discreet.wire.problems import read_body
+from discreet.wire.queries import read_body
 
 Answer = TypeVar("Answer", PendingTransfers, Transferred)
 

@@ -26,7 +26,8 @@ from discreet.errors import (
     SQLError,
     WhereError,
 )
-from discreet.wire.problems import KINDS, Fitting, Malformed, Slug, Together, iso_time, spend_above, spend_below
+from discreet.wire.problems import KINDS, Fitting, Slug, Together
+from discreet.wire.queries import Malformed, iso_time, spend_above, spend_below
 
 DenialReason: TypeAlias = Literal["missing", "malformed", "unknown", "expired", "token"]
 """The reason why a request is unauthorized: for the log, never for the client."""

@@ -9,8 +9,17 @@ from pydantic import Field, model_validator
 
 from discreet.budget.ledger import Line, entry_of
 from discreet.budget.model import DELTA_UNITS, RHO_UNITS, CalendarUnit, Mode
-from discreet.wire.problems import Spend, iso_time, request_error
-from discreet.wire.queries import BudgetReport, Exact, Period, PeriodKind, Reply, RequestBody
+from discreet.wire.queries import (
+    BudgetReport,
+    Exact,
+    Period,
+    PeriodKind,
+    Reply,
+    RequestBody,
+    Spend,
+    iso_time,
+    request_error,
+)
 
 Role = Literal["analyst", "officer", "admin"]
 """analyst: queries charged to an account; officer: accounts, budgets, grants and the ledger; admin: API keys.

@@ -26,8 +26,7 @@ from discreet.query.query import Measure, Query, QueryOptions, Select
 from discreet.release import Release
 from discreet.release.tables import guarded
 from discreet.values import Clipping, Cost, Measured, exact
-from discreet.wire.problems import Spend
-from discreet.wire.queries import Privacy, Reply
+from discreet.wire.queries import Privacy, Reply, Spend
 
 
 def question_of(query: Query, dataset: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializ
 from discreet.budget.ledger import account_of, canonical, settings_text
 from discreet.budget.model import Account, Amount
 from discreet.errors import InputError
-from discreet.wire.problems import request_error
+from discreet.wire.queries import request_error
 
 MAX_ENTRIES = 64
 """The largest number of requests, transfers or receipts in a message."""

@@ -19,7 +19,8 @@ from discreet.service.answering.trino.errors import trino_error
 from discreet.service.doors import trino as protocol
 from discreet.service.problems import UnaffordableQuery, problem_of
 from discreet.values import Cost
-from discreet.wire.problems import Fitting, Spend, Together
+from discreet.wire.problems import Fitting, Together
+from discreet.wire.queries import Spend
 from tests.service.deployment import KNOWN, FakeMonotonic, shared_pool
 from tests.service.test_problems_of_errors import ERRORS
 from tests.service.trino_client import Blocked, answered, error, last, page, post, rows, run

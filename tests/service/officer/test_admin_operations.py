@@ -25,7 +25,7 @@ from discreet.service.problems import NotFound
 from discreet.service.settings import Settings
 from discreet.values import Cost
 from discreet.wire.administration import AdminRequest, ChangedAccount, NewAccount, NewGrant, Payment
-from discreet.wire.problems import Malformed, read_body
+from discreet.wire.queries import Malformed, read_body
 from tests.service.deployment import Clock
 from tests.service.memory_budget import CATALOG, LAUNCH, open_manager
 

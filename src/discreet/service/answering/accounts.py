@@ -18,14 +18,17 @@ from discreet.service.answering.estimates import privacy_of, queries_left
 from discreet.values import Cost, exact, float_above
 from discreet.wire import document
 from discreet.wire.administration import AccountDetail, AccountSummary, Limit, Payment, PeriodRequest
-from discreet.wire.problems import Spend, iso_time, spend_above, spend_below
 from discreet.wire.queries import (
     BudgetReport,
     HistoryEntry,
     ParentBudget,
     Period,
+    Spend,
     UnitBudget,
     UnitsReport,
+    iso_time,
+    spend_above,
+    spend_below,
 )
 
 

@@ -14,8 +14,7 @@ from discreet.query.planning import Plan
 from discreet.release.result import privacy_to_dict
 from discreet.values import Cost, float_above
 from discreet.wire import document
-from discreet.wire.problems import spend_above, spend_below
-from discreet.wire.queries import BudgetPart, Daily, Estimate, Expected, Fit, Privacy
+from discreet.wire.queries import BudgetPart, Daily, Estimate, Expected, Fit, Privacy, spend_above, spend_below
 
 _DAILY = 28
 """The daily queries of four weeks."""

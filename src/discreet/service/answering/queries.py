@@ -47,8 +47,8 @@ from discreet.values import Cost, exact, float_above
 from discreet.warehouse import Warehouse
 from discreet.wire import document
 from discreet.wire.document import Form, encode, question_of
-from discreet.wire.problems import Fitting, Malformed, Together, spend_above
-from discreet.wire.queries import Estimate, QueryRequest
+from discreet.wire.problems import Fitting, Together
+from discreet.wire.queries import Estimate, Malformed, QueryRequest, spend_above
 
 _CAUSES: tuple[tuple[tuple[type[Exception], ...], Cause], ...] = (
     ((EngineTimeout,), "timeout"),

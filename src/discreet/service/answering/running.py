@@ -42,8 +42,7 @@ from discreet.values import Cost
 from discreet.warehouse import Warehouse
 from discreet.wire.administration import PaidStream
 from discreet.wire.document import decode, encode
-from discreet.wire.problems import spend_above
-from discreet.wire.queries import RunningSummary
+from discreet.wire.queries import RunningSummary, spend_above
 
 RECORD = "running-counts"
 """The kind of the records of streams, by name in lower case."""

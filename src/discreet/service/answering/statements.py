@@ -39,8 +39,14 @@ from discreet.values import Cost
 from discreet.warehouse import Warehouse, WarehouseQueries
 from discreet.wire import document
 from discreet.wire.document import decode, question_of
-from discreet.wire.problems import spend_above
-from discreet.wire.queries import BudgetReport, QueryEstimate, StatementEstimate, StatementQuery, StatementRequest
+from discreet.wire.queries import (
+    BudgetReport,
+    QueryEstimate,
+    StatementEstimate,
+    StatementQuery,
+    StatementRequest,
+    spend_above,
+)
 
 
 @dataclass(frozen=True, slots=True)

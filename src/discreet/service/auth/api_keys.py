@@ -28,7 +28,7 @@ from discreet.service.auth.grants import KEY, USED, RecordCache, Snapshot
 from discreet.service.auth.identity import ROLES, Identity
 from discreet.service.problems import KeyRefused
 from discreet.wire.administration import CreatedKey, KeyPage, KeySummary, NewKey, Role, RotatedKey
-from discreet.wire.problems import iso_time
+from discreet.wire.queries import iso_time
 
 if TYPE_CHECKING:
     from discreet.service.auth.oidc import Issuer

@@ -73,8 +73,7 @@ from discreet.service.problems import (
 )
 from discreet.service.runtime import Runtime
 from discreet.service.settings import Settings
-from discreet.wire.problems import Malformed, percent, spend_above, spend_below
-from discreet.wire.queries import StatementRequest
+from discreet.wire.queries import Malformed, StatementRequest, percent, spend_above, spend_below
 
 MAX_WAIT_SECONDS = 1.0
 """How long a page waits for its answer; clients show progress, and can cancel, that often."""

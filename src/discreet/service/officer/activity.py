@@ -25,7 +25,7 @@ from discreet.service.answering.saved_tables import PUBLISHED, RECORD
 from discreet.service.auth.grants import GRANT, KEY, account_and_dataset
 from discreet.wire import administration as wire
 from discreet.wire import document
-from discreet.wire.problems import iso_time, spend_above
+from discreet.wire.queries import iso_time, spend_above
 
 _OUTCOMES: Mapping[str, wire.ActivityKind] = {
     "settle": "answered",

@@ -52,7 +52,7 @@ from discreet.service.settings import Settings
 from discreet.values import Cost
 from discreet.wire import administration as wire
 from discreet.wire.disclosure import Disclosure
-from discreet.wire.problems import iso_time
+from discreet.wire.queries import iso_time
 
 ACCOUNT = in_path("account", "Name of the account; characters such as / are percent-encoded.")
 _DATASET = in_path("dataset", "Name of the dataset in the catalog.")

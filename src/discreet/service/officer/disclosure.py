@@ -22,8 +22,7 @@ from discreet.service.settings import Settings
 from discreet.values import Cost
 from discreet.wire import disclosure as wire
 from discreet.wire import document
-from discreet.wire.problems import iso_time
-from discreet.wire.queries import Privacy
+from discreet.wire.queries import Privacy, iso_time
 
 
 def disclose(

@@ -28,7 +28,8 @@ from discreet.service.officer.simulator import SimulatorParameters, parameters_f
 from discreet.service.runtime import Runtime
 from discreet.warehouse import Warehouse
 from discreet.wire import administration as wire
-from discreet.wire.problems import Malformed, Problem, read_body
+from discreet.wire.problems import Problem
+from discreet.wire.queries import Malformed, read_body
 
 TEMPLATES = Path(__file__).parent / "templates"
 

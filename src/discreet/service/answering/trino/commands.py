@@ -32,8 +32,7 @@ from discreet.service.answering.trino.dialect import (
 )
 from discreet.service.answering.trino.errors import TrinoError
 from discreet.service.answering.trino.tables import MAX_RUN_TIME, PROPERTIES
-from discreet.wire.problems import message_of
-from discreet.wire.queries import StatementRequest
+from discreet.wire.queries import StatementRequest, message_of
 
 Form: TypeAlias = Literal["rows", "plan", "io", "valid", "columns"]
 """What a SELECT returns: its rows; its price, or that in JSON ("io"); whether it is valid; or its columns."""

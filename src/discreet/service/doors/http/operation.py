@@ -35,7 +35,8 @@ from discreet.service.problems import NotAcceptable, RoleRefused
 from discreet.values import Cost, notation
 from discreet.wire import document
 from discreet.wire.document import Form
-from discreet.wire.problems import Slug, read_body, spend_above
+from discreet.wire.problems import Slug
+from discreet.wire.queries import read_body, spend_above
 
 Handler = TypeVar("Handler", bound="Callable[..., Any]")
 

@@ -56,7 +56,7 @@ from discreet.values import Cost
 from discreet.warehouse import Warehouse
 from discreet.wire import document
 from discreet.wire.document import Form
-from discreet.wire.problems import Slug, read_body, spend_above
+from discreet.wire.problems import Slug
 from discreet.wire.queries import (
     AnswerWithin,
     BudgetReport,
@@ -74,6 +74,8 @@ from discreet.wire.queries import (
     StatementColumn,
     StatementEstimate,
     StatementRequest,
+    read_body,
+    spend_above,
 )
 
 Answered = TypeVar("Answered")

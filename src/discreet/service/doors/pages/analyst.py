@@ -44,15 +44,17 @@ from discreet.values import Cost
 from discreet.wire import document
 from discreet.wire.disclosure import release_sheet
 from discreet.wire.document import Form
-from discreet.wire.problems import Spend, iso_time, read_body
 from discreet.wire.queries import (
     BudgetReport,
     DatasetDetail,
     Estimate,
     HistoryEntry,
     SavedTableDetail,
+    Spend,
     StatementAnswer,
     StatementRequest,
+    iso_time,
+    read_body,
 )
 
 _EPSILON = number_field("epsilon", "Privacy to spend.", MIN_EPSILON, MAX_EPSILON)

@@ -25,8 +25,8 @@ from discreet.query.sql import condition
 from discreet.release.result import interval_note
 from discreet.service.answering.accounts import period_in_words
 from discreet.wire.administration import Activity, Spent
-from discreet.wire.problems import Problem, Spend, percent
-from discreet.wire.queries import BudgetReport, Estimate, Expected
+from discreet.wire.problems import Problem
+from discreet.wire.queries import BudgetReport, Estimate, Expected, Spend, percent
 
 TEMPLATES = Path(__file__).parent / "templates"
 
