@@ -28,7 +28,7 @@ from discreet.budget.rules import clock_us, microseconds
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.service.auth.grants import RecordCache
 from discreet.service.init_project import create_project
-from discreet.service.observability.logging import StructuredLog
+from discreet.service.observability import StructuredLog
 from discreet.service.officer.admin import AdminAPI
 from discreet.service.settings import load_settings
 from discreet.service.stores import utc_now

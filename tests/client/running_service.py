@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from discreet.service.app import open_service
-from discreet.service.observability.logging import capture_library_logs
+from discreet.service.observability import capture_library_logs
 from discreet.service.settings import load_settings
 from tests.service.deployment import shared_pool
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from discreet.service.observability.telemetry import Tracer
+    from discreet.service.observability import Tracer
 
 
 class Gate:

@@ -12,8 +12,7 @@ import httpx
 from discreet.budget.manager import BudgetManager
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.service.app import create_app
-from discreet.service.observability.logging import StructuredLog
-from discreet.service.observability.telemetry import NullTracer
+from discreet.service.observability import NullTracer, StructuredLog
 from discreet.service.peers import PeerKeys, Peers, peer_routes
 from discreet.service.runtime import Runtime
 from tests.budget.sharing.suite.base import check_whole

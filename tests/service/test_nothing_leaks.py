@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from discreet.errors import EngineError
 from discreet.service.auth.grants import GRANT, grant_name
-from discreet.service.observability.telemetry import OpenTelemetryTracer
+from discreet.service.observability import OpenTelemetryTracer
 from discreet.service.stores import utc_now
 from tests.client.running_service import running
 

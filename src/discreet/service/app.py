@@ -49,8 +49,7 @@ from discreet.service.doors.pages.site import Sessions, Site
 from discreet.service.doors.trino import TrinoProtocol
 from discreet.service.maintenance import Maintenance
 from discreet.service.middleware import Gate, RequestMiddleware, problem_response
-from discreet.service.observability.logging import CombinedLog, Failed, Log, StructuredLog
-from discreet.service.observability.telemetry import Metrics, Tracer, open_tracer
+from discreet.service.observability import CombinedLog, Failed, Log, Metrics, StructuredLog, Tracer, open_tracer
 from discreet.service.officer.activity import ActivityReader
 from discreet.service.officer.admin import AdminAPI
 from discreet.service.officer.pages import TEMPLATES, OfficerPages

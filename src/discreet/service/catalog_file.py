@@ -12,7 +12,7 @@ from discreet.budget.manager import BudgetManager
 from discreet.budget.model import MAX_LEASE_MS, AdminAction
 from discreet.catalog.loader import load_with_digest
 from discreet.catalog.model import Catalog
-from discreet.service.observability.logging import CatalogRead, Log
+from discreet.service.observability import CatalogRead, Log
 from discreet.warehouse import Warehouse
 
 _LEASE_SPARE_MS = 60_000

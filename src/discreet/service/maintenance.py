@@ -12,15 +12,15 @@ from discreet.budget.manager import BudgetManager
 from discreet.budget.rules import microseconds
 from discreet.service.auth.api_keys import ApiKeys
 from discreet.service.catalog_file import CatalogFile
-from discreet.service.observability.logging import (
+from discreet.service.observability import (
     DatasetAvailable,
     DatasetUnavailable,
     Failed,
     LeasesExpired,
     Log,
+    Metrics,
     SourceReplaced,
 )
-from discreet.service.observability.telemetry import Metrics
 from discreet.warehouse import Warehouse
 
 INTERVAL_SECONDS = 10.0

@@ -23,8 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from discreet.budget.errors import LedgerBroken
 from discreet.service.auth.api_keys import Authenticator
 from discreet.service.auth.identity import Identity, Needed
-from discreet.service.observability.logging import Denied, Failed, Log, Requested, on_grid
-from discreet.service.observability.telemetry import Tracer
+from discreet.service.observability import Denied, Failed, Log, Requested, Tracer, on_grid
 from discreet.service.problems import (
     ClientDisconnected,
     KeyRefused,

@@ -36,7 +36,7 @@ from discreet.errors import DiscreetError, InputError
 from discreet.secrets import read_secret, read_variable
 from discreet.service.maintenance import repeating
 from discreet.service.middleware import context_of, read_bytes, run_in_thread
-from discreet.service.observability.logging import Failed, Log, ShareMoved
+from discreet.service.observability import Failed, Log, ShareMoved
 from discreet.service.problems import KeyRefused
 from discreet.service.settings import DataCentre
 from discreet.wire.peers import (

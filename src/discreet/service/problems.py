@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from starlette.exceptions import HTTPException
@@ -31,6 +32,11 @@ from discreet.wire.queries import Malformed, iso_time, spend_above, spend_below
 
 DenialReason: TypeAlias = Literal["missing", "malformed", "unknown", "expired", "token"]
 """The reason why a request is unauthorized: for the log, never for the client."""
+
+MAX_CAUSES = 10
+"""The maximum of exceptions of a chain that are logged."""
+
+_SOURCE = Path(__file__).resolve().parent.parent
 
 
 class KeyRefused(DiscreetError):
@@ -176,6 +182,26 @@ class StatementFailed(DiscreetError):
         self.error = error
         self.frames = frames
         super().__init__(sentence)
+
+
+def describe_exception(error: BaseException) -> tuple[str, tuple[str, ...]]:
+    """Return the type names of *error* and its causes, and the stack frames in the service's own code."""
+    names: list[str] = []
+    frames: list[str] = []
+    cause: BaseException | None = error
+    while cause is not None and len(names) < MAX_CAUSES:  # causes may form a cycle
+        names.append(type(cause).__name__)
+        if isinstance(cause, StatementFailed):
+            names += [cause.error] if cause.error else []
+            frames += cause.frames
+        trace = cause.__traceback__
+        while trace is not None:
+            path = Path(trace.tb_frame.f_code.co_filename)
+            if path.is_relative_to(_SOURCE):  # other paths may hold names of users and customers
+                frames.append(f"{path.relative_to(_SOURCE).as_posix()}:{trace.tb_lineno}")
+            trace = trace.tb_next
+        cause = cause.__cause__
+    return " from ".join(names), tuple(frames)
 
 
 class ClientDisconnected(DiscreetError):

@@ -23,7 +23,7 @@ from discreet._version import __version__
 from discreet.errors import DiscreetError, InputError
 from discreet.secrets import read_secret
 from discreet.service.app import open_service
-from discreet.service.observability.logging import Started, Stopped, capture_library_logs
+from discreet.service.observability import Started, Stopped, capture_library_logs
 from discreet.service.settings import Settings, load_settings
 
 _KEEP_ALIVE_SECONDS = 75  # longer than proxies keep idle connections for reuse

@@ -21,8 +21,13 @@ from discreet.errors import InputError, SQLError
 from discreet.service.answering import pool as statement_pool
 from discreet.service.answering.pool import StatementPool
 from discreet.service.answering.worker import MAX_MEMORY_BYTES, MAX_RESULT_BYTES, RESPONSE
-from discreet.service.observability.logging import describe_exception
-from discreet.service.problems import ClientDisconnected, StatementFailed, StatementsUnavailable, TooManyRequests
+from discreet.service.problems import (
+    ClientDisconnected,
+    StatementFailed,
+    StatementsUnavailable,
+    TooManyRequests,
+    describe_exception,
+)
 from tests.service.deployment import shared_pool
 
 DIGITS = "(VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9))"

@@ -14,7 +14,7 @@ from discreet.service.auth.api_keys import Authenticator
 from discreet.service.auth.grants import RecordCache
 from discreet.service.auth.identity import Identity
 from discreet.service.auth.oidc import Issuer, is_as_safe
-from discreet.service.observability.logging import IssuerFetched
+from discreet.service.observability import IssuerFetched
 from discreet.service.problems import IssuerUnavailable, KeyRefused
 from discreet.service.settings import Oidc
 from tests.service.deployment import Clock

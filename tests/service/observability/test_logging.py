@@ -17,7 +17,7 @@ from typing import get_args
 import pytest
 
 from discreet.errors import InputError, InvariantViolated
-from discreet.service.observability.logging import (
+from discreet.service.observability import (
     EVENT_NAMES,
     AdminChanged,
     CombinedLog,

@@ -10,7 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from discreet.budget.errors import LeaseLost, UnknownAccount
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.errors import InvariantViolated
-from discreet.service.observability.logging import (
+from discreet.service.observability import (
+    MAX_LABELS,
     AdminChanged,
     CatalogRead,
     DatasetAvailable,
@@ -21,6 +22,7 @@ from discreet.service.observability.logging import (
     IssuerFetched,
     LeasesExpired,
     LibraryLogged,
+    Metrics,
     Refused,
     Released,
     Requested,
@@ -29,7 +31,6 @@ from discreet.service.observability.logging import (
     Started,
     Stopped,
 )
-from discreet.service.observability.telemetry import MAX_LABELS, Metrics
 from tests.budget.suite import FakeClock
 
 

@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from discreet.errors import EngineError
-from discreet.service.observability.telemetry import NullTracer, OpenTelemetryTracer, open_tracer
+from discreet.service.observability import NullTracer, OpenTelemetryTracer, open_tracer
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -103,7 +103,7 @@ def test_with_an_endpoint_spans_are_sent():
 def test_opentelemetry_is_imported_only_if_configured():
     """OpenTelemetry is an optional dependency."""
     script = (
-        "import sys\nfrom discreet.service.observability.telemetry import open_tracer\nopen_tracer(None)\n"
+        "import sys\nfrom discreet.service.observability import open_tracer\nopen_tracer(None)\n"
         "sys.exit(any(name.startswith('opentelemetry') for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

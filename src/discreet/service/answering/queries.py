@@ -39,8 +39,7 @@ from discreet.release import Release
 from discreet.release.answer import answer
 from discreet.release.keys import DerivedKeys
 from discreet.service.answering.estimates import estimate_of
-from discreet.service.observability.logging import Cause, Forfeited, Log, Refused, Released
-from discreet.service.observability.telemetry import Tracer
+from discreet.service.observability import Cause, Forfeited, Log, Refused, Released, Tracer
 from discreet.service.problems import ClientDisconnected, RequestInFlight, RunFailed, UnaffordableQuery
 from discreet.service.settings import Defaults, Limits, Settings
 from discreet.values import Cost, exact, float_above

@@ -55,7 +55,7 @@ from discreet.service.answering.trino.commands import COMMAND, read
 from discreet.service.answering.trino.dialect import TrinoSession
 from discreet.service.answering.trino.errors import TrinoError
 from discreet.service.answering.trino.tables import cell_writer, column, trino_type
-from discreet.service.observability.logging import describe_exception
+from discreet.service.problems import describe_exception
 from discreet.wire.document import FORMS, Form, write_table
 
 RowsForm: TypeAlias = Form | Literal["trino"]

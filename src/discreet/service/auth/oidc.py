@@ -29,7 +29,7 @@ from joserfc.jws import JWSRegistry
 
 from discreet.budget.model import MAX_NAME_LENGTH
 from discreet.service.auth.identity import Identity
-from discreet.service.observability.logging import Fetched, IssuerFetched, Log
+from discreet.service.observability import Fetched, IssuerFetched, Log
 from discreet.service.problems import IssuerUnavailable, KeyRefused
 from discreet.service.settings import Oidc
 from discreet.wire.administration import Role

@@ -62,7 +62,7 @@ from discreet.service.middleware import (
     read_stream,
     run_in_thread,
 )
-from discreet.service.observability.logging import Failed, Log, on_grid
+from discreet.service.observability import Failed, Log, on_grid
 from discreet.service.problems import (
     ClientDisconnected,
     KeyRefused,

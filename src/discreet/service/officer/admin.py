@@ -45,7 +45,7 @@ from discreet.service.auth.grants import (
 from discreet.service.catalog_file import CatalogFile
 from discreet.service.doors.http.operation import IDEMPOTENCY_KEY, Call, Operation, Parameter, in_path, integer, text
 from discreet.service.middleware import check_role, context_of
-from discreet.service.observability.logging import AdminChanged, Log
+from discreet.service.observability import AdminChanged, Log
 from discreet.service.officer.activity import ActivityReader
 from discreet.service.officer.disclosure import disclose
 from discreet.service.settings import Settings

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from discreet.service import observability
 from discreet.service.doors.http import openapi
 from discreet.service.doors.http.query import HEADERS, QueryAPI
-from discreet.service.observability import telemetry
 from discreet.wire.problems import KINDS, PROBLEM_TYPE, Problem
 from discreet.wire.queries import BudgetReport, DatasetDetail, DatasetList, Estimate, HistoryPage, QueryRequest
 from tests.service.deployment import TOP, declared
@@ -208,7 +208,7 @@ def test_metrics_need_no_key_and_hold_no_names(service):
 def test_metrics_are_encoded_at_most_once_a_second(service, monkeypatch):
     """Anyone can request them, and with many series an encoding takes 30 ms of the event loop."""
     calls = []
-    monkeypatch.setattr(telemetry, "generate_latest", lambda _: calls.append(1) or b"%d" % len(calls))
+    monkeypatch.setattr(observability, "generate_latest", lambda _: calls.append(1) or b"%d" % len(calls))
     assert [service.get("/metrics", None).content for _ in range(5)] == [b"1"] * 5
     service.monotonic.now += 1.0
     assert service.get("/metrics", None).content == b"2"

@@ -49,7 +49,7 @@ from discreet.service.doors.http.operation import (
     represent,
 )
 from discreet.service.middleware import Gate, context_of, run_in_thread, run_while_connected
-from discreet.service.observability.logging import on_grid
+from discreet.service.observability import on_grid
 from discreet.service.problems import ClientDisconnected, RequestInFlight
 from discreet.service.settings import Settings
 from discreet.values import Cost
