@@ -184,6 +184,16 @@ def test_engines_are_closed(found, monkeypatch, columns):
     assert engine.closed
 
 
+@pytest.mark.parametrize("version", [None, "of the engine", "declared"])
+def test_a_check_notes_data_without_a_version(tmp_path, monkeypatch, version):
+    """Repeated queries of it are not free, which its owner learns before analysts do."""
+    engine = FakeEngine({"u": Kind.TEXT, "a": Kind.TEXT}, version="7" if version == "of the engine" else None)
+    monkeypatch.setattr(opening, "open_engine", lambda *_, **__: engine)
+    catalog = catalog_of(tmp_path, 'data_version = "1"' if version == "declared" else "")
+    note = check(catalog, environment={})[0].note
+    assert ("the same query is charged every time" in note) == (version is None)
+
+
 ENGINE = """
 engines.w = { url = "postgresql://reader@db/warehouse", password_env = "SECRET", timeout_seconds = 7 }
 datasets.d = { engine = "w", view = "SELECT 1", user = "u", columns.a = { type = "text", group = true } }

@@ -49,6 +49,10 @@ def _check_dataset(catalog: Catalog, name: str, environment: Mapping[str, str]) 
             if engine.has_pairs:
                 engine.check_pairs()
             notes = engine.account_notes()
+            if dataset.data_version is None and engine.data_version() is None:
+                notes.append(
+                    "the same query is charged every time, because the data has no version: declare data_version"
+                )
             if not dataset.rows_per_group:
                 notes.append(f"these will be refused: {_OF_ROWS}: declare rows_per_group")
             yield _finding(*place, note="; ".join(notes) or None)

@@ -7,6 +7,7 @@ of misread.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -474,6 +475,7 @@ _TODAY = {"current_date", "today"}
 _DAYS = {"day": 1, "week": 7}
 _FIRST = np.datetime64("0001-01-01")
 _LAST = np.datetime64("9999-12-31")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _INTERVAL = re.compile(r"([0-9]{1,6}) (day|week|month|quarter|year)s?", re.IGNORECASE)
 
 
@@ -520,6 +522,8 @@ def _constant(node: Json, today: str, compared: Json) -> Json:
         return node
     if node.get("type") == "COLUMN_REF" and (compared or {}).get("type") != "COLUMN_REF":
         return node  # a column may have this name, and is compared with a constant
+    if _text(node.get("child")):
+        return node  # a constant already
     date = _date(node, np.datetime64(today, "D"))
     if date is None:
         return node
@@ -537,13 +541,16 @@ def _date_constant() -> Node:
 
 
 def _date(node: Json, today: np.datetime64) -> np.datetime64 | None:  # noqa: PLR0911 - one for each form
-    """Return the date that an expression is, or None if it is not one relative to today."""
+    """Return the date that an expression is, or None if it is not one relative to today or to a constant."""
     match node:
         case {"type": "COLUMN_REF", "column_names": [str(name)]} if name.casefold() == "current_date":
             return today
         case {"type": "FUNCTION", "function_name": str(name), "arguments": []} if name.casefold() in _TODAY:
             return today
         case {"type": "OPERATOR_CAST", "child": inner, "type_expr": {"type_name": str(name)}}:
+            if name.upper() == "DATE" and _DATE.fullmatch(_text(inner)):
+                with contextlib.suppress(ValueError):  # of a month 13, which is refused as a constant
+                    return np.datetime64(_text(inner), "D")
             return _date(inner, today) if name.upper() in {"DATE", "TIMESTAMP"} else None
         case {"type": "FUNCTION", "function_name": "+" | "-" as sign, "arguments": [first, second]}:
             date = _date(first["expression"], today)

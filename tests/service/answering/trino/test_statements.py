@@ -212,6 +212,8 @@ def test_the_same_query_over_json_and_over_trino_is_charged_once(service):
     spent = service.balance().spent
     assert last(service, post(service, f"/* comment */ {TOP} -- end"))["data"] == reply.json()["rows"]
     assert service.balance().spent == spent
+    for day in ("current_date - interval '7' day", "date_trunc('month', current_date)"):
+        assert rows(service, f"SELECT COUNT(DISTINCT reader) AS n FROM reads WHERE day >= {day}")
 
 
 def test_a_statement_without_its_time_is_cancelled(service):

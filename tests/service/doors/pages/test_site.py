@@ -227,6 +227,7 @@ def test_a_form_sent_twice_is_charged_once(service, ann):
         assert first.status_code == 303
         assert ann.post("/ask", sql=sql, epsilon="0.5").headers["location"].startswith(first.headers["location"])
         assert service.balance().used.rho == used
+        assert ("is free from now on" in ann.get(first.headers["location"]).text) == (dataset == "reads")
 
 
 def test_typed_text_is_never_markup(ann):
