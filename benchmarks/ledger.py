@@ -26,7 +26,7 @@ from discreet.budget.manager import BudgetManager
 from discreet.budget.model import Account, AdminAction, Claim, Sliding
 from discreet.budget.rules import clock_us, microseconds
 from discreet.budget.stores.sqlite import SQLiteStore
-from discreet.service.auth.grants import RecordCache
+from discreet.service.auth.access import RecordCache
 from discreet.service.init_project import create_project
 from discreet.service.observability import StructuredLog
 from discreet.service.officer.admin import AdminAPI

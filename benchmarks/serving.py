@@ -23,8 +23,7 @@ from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.query.sql import parse_select
 from discreet.service.answering.queries import planning_options
 from discreet.service.app import open_service
-from discreet.service.auth.api_keys import KeyRecord, digest_of, new_key
-from discreet.service.auth.grants import GRANT, KEY, grant_name, grant_text
+from discreet.service.auth.access import GRANT, KEY, KeyRecord, digest_of, grant_name, grant_text, new_key
 from discreet.service.middleware import read_bytes, run_in_thread
 from discreet.service.settings import load_settings
 from discreet.service.stores import utc_now

@@ -35,8 +35,7 @@ from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.catalog.loader import load_catalog
 from discreet.service.answering.pool import StatementPool
 from discreet.service.app import open_service
-from discreet.service.auth.api_keys import KeyRecord, digest_of, new_key
-from discreet.service.auth.grants import GRANT, KEY, grant_name, grant_text
+from discreet.service.auth.access import GRANT, KEY, KeyRecord, digest_of, grant_name, grant_text, new_key
 from discreet.service.runtime import Runtime
 from discreet.service.settings import load_settings
 from discreet.service.stores import checkpointer_of, open_store

@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from discreet.errors import EngineError
-from discreet.service.auth.grants import GRANT, grant_name
+from discreet.service.auth.access import GRANT, grant_name
 from discreet.service.observability import OpenTelemetryTracer
 from discreet.service.stores import utc_now
 from tests.client.running_service import running

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from discreet.budget.model import AdminAction
-from discreet.service.auth.grants import KEY
+from discreet.service.auth.access import KEY
 from discreet.values import Cost
 from tests.service.faults.processes import serving
 

@@ -202,8 +202,8 @@ def admin(config: str, reason: str) -> None:
     require_service()
     from discreet.budget.errors import StoreInUse
     from discreet.budget.model import AdminAction
+    from discreet.service.auth.access import KEY
     from discreet.service.auth.api_keys import write_key_file
-    from discreet.service.auth.grants import KEY
     from discreet.service.init_project import make_key
     from discreet.service.settings import load_settings
     from discreet.service.stores import open_manager

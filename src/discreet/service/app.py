@@ -35,8 +35,8 @@ from discreet.service.answering.queries import Queries, ReplayCache
 from discreet.service.answering.running import Streams
 from discreet.service.answering.saved_tables import SavedTables
 from discreet.service.answering.statements import Statements
-from discreet.service.auth.api_keys import ApiKeys, Authenticator, key_file_of
-from discreet.service.auth.grants import KEY, Grants, RecordCache
+from discreet.service.auth.access import KEY, Authenticator, Grants, RecordCache
+from discreet.service.auth.api_keys import ApiKeys, key_file_of
 from discreet.service.auth.oidc import Issuer, OidcLogin
 from discreet.service.catalog_file import CatalogFile, lease_ms
 from discreet.service.doors.http.health import HealthAPI

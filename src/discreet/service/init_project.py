@@ -25,8 +25,7 @@ from discreet.catalog.loader import load_catalog, write_text
 from discreet.catalog.model import Catalog
 from discreet.errors import InputError, file_error
 from discreet.secrets import write_secret
-from discreet.service.auth.api_keys import IssuedKey, KeyRecord, digest_of, new_key
-from discreet.service.auth.grants import GRANT, KEY, grant_name, grant_text
+from discreet.service.auth.access import GRANT, KEY, IssuedKey, KeyRecord, digest_of, grant_name, grant_text, new_key
 from discreet.service.settings import Store
 from discreet.service.stores import open_store, signing_key, utc_now
 from discreet.wire.administration import Role

@@ -21,7 +21,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from discreet.budget.errors import LedgerBroken
-from discreet.service.auth.api_keys import Authenticator
+from discreet.service.auth.access import Authenticator
 from discreet.service.auth.identity import Identity, Needed
 from discreet.service.observability import Denied, Failed, Log, Requested, Tracer, on_grid
 from discreet.service.problems import (

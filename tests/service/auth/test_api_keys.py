@@ -12,9 +12,8 @@ import pytest
 
 from discreet.budget.rules import microseconds
 from discreet.errors import InputError
-from discreet.service.auth import api_keys as keys
-from discreet.service.auth.api_keys import Authenticator, KeyRecord, digest_of, new_key
-from discreet.service.auth.grants import KEY, RecordCache
+from discreet.service.auth import access
+from discreet.service.auth.access import KEY, Authenticator, KeyRecord, RecordCache, digest_of, new_key
 from discreet.service.auth.identity import Identity
 from discreet.service.middleware import check_role
 from discreet.service.problems import KeyRefused, RoleRefused
@@ -121,9 +120,9 @@ def test_invalid_keys_get_the_same_error(ring, make, spoilt, reason):
         assert (caught.value.reason, caught.value.key_id) == (reason, None)
 
 
-def test_the_scheme_may_be_written_in_any_case(ring, make):
-    """RFC 9110, section 11.1: "bearer" is case-insensitive."""
-    assert ring.authenticate(f"bearer {make().text}").account == "ann"
+def test_the_scheme_may_be_written_in_any_case_and_be_followed_by_spaces(ring, make):
+    """RFC 9110, section 11.1: "bearer" is case-insensitive, and one or more spaces come after it."""
+    assert ring.authenticate(f"bearer  {make().text}").account == "ann"
 
 
 def test_digests_are_compared_in_constant_time_also_for_ids_that_do_not_exist(ring, make, monkeypatch):
@@ -135,7 +134,7 @@ def test_digests_are_compared_in_constant_time_also_for_ids_that_do_not_exist(ri
         return hmac.compare_digest(one, other)
 
     made = make()
-    monkeypatch.setattr(keys, "hmac", types.SimpleNamespace(compare_digest=compare))
+    monkeypatch.setattr(access, "hmac", types.SimpleNamespace(compare_digest=compare))
     ring.authenticate(header(made))
     with pytest.raises(KeyRefused):
         ring.authenticate(f"Bearer dsc_{'0' * 16}_{'0' * 64}")
@@ -224,6 +223,7 @@ def test_an_invalid_key_cannot_be_created(account, roles, label, sentence):
     """The message names the allowed values."""
     with pytest.raises(InputError, match=sentence):
         KeyRecord("00" * 32, account, roles, 0, None, label)
+    assert KeyRecord("00" * 32, "ann", ANALYST, 0, None, "x" * 200), "the longest label is allowed"
 
 
 def test_a_record_is_read_back_from_its_text():

@@ -14,8 +14,8 @@ from discreet.budget.errors import KeyReused, UnknownAccount
 from discreet.budget.model import Account, AdminAction
 from discreet.budget.rules import microseconds
 from discreet.errors import InvariantViolated
-from discreet.service.auth.api_keys import ApiKeys, Authenticator
-from discreet.service.auth.grants import RecordCache
+from discreet.service.auth.access import Authenticator, RecordCache
+from discreet.service.auth.api_keys import ApiKeys
 from discreet.service.problems import KeyRefused, NotFound
 from discreet.wire.administration import CreatedKey, NewKey, RotatedKey
 from tests.service.deployment import NOON, Clock

@@ -8,7 +8,7 @@ import pytest
 
 from discreet.budget.errors import UnknownAccount
 from discreet.catalog.model import Catalog
-from discreet.service.auth.grants import GRANT, Grants, RecordCache, grant_name, grant_text
+from discreet.service.auth.access import GRANT, Grants, RecordCache, grant_name, grant_text
 from tests.service.deployment import Clock
 from tests.service.memory_budget import CATALOG
 from tests.service.memory_records import MemoryRecords

@@ -10,8 +10,7 @@ import httpx
 import pytest
 from joserfc.jwk import RSAKey
 
-from discreet.service.auth.api_keys import Authenticator
-from discreet.service.auth.grants import RecordCache
+from discreet.service.auth.access import Authenticator, RecordCache
 from discreet.service.auth.identity import Identity
 from discreet.service.auth.oidc import Issuer, is_as_safe
 from discreet.service.observability import IssuerFetched

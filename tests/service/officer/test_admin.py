@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from discreet.service.auth.grants import GRANT, KEY
+from discreet.service.auth.access import GRANT, KEY
 from discreet.service.officer.admin import AdminAPI
 from discreet.wire import administration as wire
 from tests.service.deployment import declared

@@ -16,7 +16,7 @@ from discreet.accounting.convert import limit_for
 from discreet.budget.errors import KeyReused, UnknownAccount
 from discreet.budget.model import LINKEDIN, AdminAction, Calendar, Forever, Sliding
 from discreet.errors import InputError
-from discreet.service.auth.grants import RecordCache
+from discreet.service.auth.access import RecordCache
 from discreet.service.auth.identity import Identity
 from discreet.service.doors.http.operation import Call
 from discreet.service.middleware import KEY, RequestContext

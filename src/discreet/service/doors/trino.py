@@ -51,7 +51,7 @@ from discreet.service.answering.trino.commands import (
 )
 from discreet.service.answering.trino.dialect import CATALOG, SCHEMA, VERSION, TrinoSession
 from discreet.service.answering.trino.errors import TrinoError, trino_error
-from discreet.service.auth.grants import Grants
+from discreet.service.auth.access import Grants
 from discreet.service.doors.http.query import QueryAPI
 from discreet.service.middleware import (
     Gate,

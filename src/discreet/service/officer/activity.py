@@ -22,7 +22,7 @@ from discreet.query.json import from_dict
 from discreet.query.sql import condition
 from discreet.service.answering.accounts import limit_in_words, period_in_words, period_of
 from discreet.service.answering.saved_tables import PUBLISHED, RECORD
-from discreet.service.auth.grants import GRANT, KEY, account_and_dataset
+from discreet.service.auth.access import GRANT, KEY, account_and_dataset
 from discreet.wire import administration as wire
 from discreet.wire import document
 from discreet.wire.queries import iso_time, spend_above

@@ -31,17 +31,18 @@ from discreet.service.answering.accounts import (
 )
 from discreet.service.answering.running import Streams, stored_streams
 from discreet.service.answering.saved_tables import OwnedTable, SavedTables
-from discreet.service.auth.api_keys import ApiKeys, KeyRecord
-from discreet.service.auth.grants import (
+from discreet.service.auth.access import (
     GRANT,
     KEY,
     Columns,
+    KeyRecord,
     RecordCache,
     account_and_dataset,
     grant_name,
     grant_text,
     granted_columns,
 )
+from discreet.service.auth.api_keys import ApiKeys
 from discreet.service.catalog_file import CatalogFile
 from discreet.service.doors.http.operation import IDEMPOTENCY_KEY, Call, Operation, Parameter, in_path, integer, text
 from discreet.service.middleware import check_role, context_of

@@ -16,8 +16,7 @@ from discreet.catalog.model import Catalog, Dataset
 from discreet.errors import InputError
 from discreet.release.result import privacy_to_dict
 from discreet.service.answering.accounts import limit_in_words, period_in_words, period_of
-from discreet.service.auth.api_keys import KeyRecord
-from discreet.service.auth.grants import GRANT, KEY, account_and_dataset, granted_columns
+from discreet.service.auth.access import GRANT, KEY, KeyRecord, account_and_dataset, granted_columns
 from discreet.service.settings import Settings
 from discreet.values import Cost
 from discreet.wire import disclosure as wire

@@ -13,7 +13,7 @@ import pytest
 
 from discreet.budget.errors import StoreUnavailable
 from discreet.budget.rules import microseconds
-from discreet.service.auth.api_keys import KeyRecord
+from discreet.service.auth.access import KeyRecord
 from discreet.service.doors.pages import analyst
 from discreet.service.doors.pages.analyst import AnalystPages
 from discreet.service.doors.pages.site import ENDED, IDLE_SECONDS, LIFETIME_SECONDS, Site

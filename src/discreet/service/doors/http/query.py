@@ -33,7 +33,7 @@ from discreet.service.answering.queries import Queries, ReplayCache, Run, questi
 from discreet.service.answering.saved_tables import OwnedTable, SavedTables
 from discreet.service.answering.statements import Shape, ShareExceeded, Statements, paid_release, release_key_of
 from discreet.service.answering.worker import encode_result
-from discreet.service.auth.grants import Grants
+from discreet.service.auth.access import Grants
 from discreet.service.doors.http.operation import (
     IDEMPOTENCY_KEY,
     MEDIA_TYPES,

@@ -39,7 +39,7 @@ from discreet.budget.stores.store import BudgetStore
 from discreet.catalog.model import Catalog
 from discreet.errors import DiscreetError, InputError, NotFound
 from discreet.secrets import is_local
-from discreet.service.auth.grants import LOGOUT, RecordCache
+from discreet.service.auth.access import LOGOUT, RecordCache
 from discreet.service.auth.identity import Identity
 from discreet.service.auth.oidc import OidcLogin, PendingLogin
 from discreet.service.doors.http.operation import IDEMPOTENCY_KEY, Call, Operation, Parameter, routes_of
