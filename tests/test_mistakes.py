@@ -8,10 +8,12 @@ import sys
 
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 
 import discreet
 from discreet.catalog.checks import check
 from discreet.catalog.loader import load_catalog
+from discreet.cli.admin import admin
 from discreet.errors import InputError, SQLError, WhereError
 from discreet.query.sql import parse_select
 
@@ -40,11 +42,12 @@ def table():
         ("article", {"each": "country", "segments": {"IN": 1}}, ["list of labels", "keys or values of the dict"]),
         ("article", {"groups_per_user": True}, ["groups per user must be a whole number, not True"]),
         ("article", {"k": True}, ["k must be a whole number, not True"]),
-        ("article", {"sum": "price", "bound": 3}, ["'price' cannot be summed", "--cast price=decimal(18,2)"]),
-        ("price", {}, ["--cast price=integer or --cast price=decimal(18,2)"]),
+        ("article", {"sum": "price", "bound": 3}, ["'price' cannot be summed", "--cast 'price=decimal(18,2)'"]),
+        ("price", {}, ["--cast price=integer or --cast 'price=decimal(18,2)'"]),
+        ("country:day", {}, ["column 'country', which holds text; cast it to dates or timestamps"]),
         ("day:trimester", {}, ["'trimester'", "hour, day, week, month, quarter, year"]),
         ("article", {"mean": "price"}, ["no option 'mean'", "average"]),
-        ("article", {"where": "price > 1"}, ["no option 'where'", "epsilon"]),
+        ("article", {"where": "price > 1"}, ["no option 'where'", "table.where("]),
         ("article", {"columns": ["price"]}, ["no option 'columns'", "epsilon"]),
         ("article", {"mean": "price", "bound": 3}, ["no option 'mean'", "average"]),
         ("article", {"epsilon": "0,5"}, ["decimal point, such as 0.5, not '0,5'"]),
@@ -78,6 +81,8 @@ def test_a_misspelled_first_word_is_not_taken_for_a_name():
     """The sentence says how a statement begins."""
     with pytest.raises(SQLError, match=r"at character 1: a statement begins with SELECT, or WITH \.\.\. SELECT$"):
         parse_select("SELEC article FROM reads")
+    with pytest.raises(SQLError, match=r'syntax error at or near "\."$'):  # dots are no word of SQL
+        parse_select("SELECT ...")
 
 
 @pytest.mark.parametrize(
@@ -129,3 +134,7 @@ def test_the_command_line_says_the_same(tmp_path, options, part):
     assert done.returncode == 2
     assert part in done.stderr
     assert len(done.stderr.splitlines()) == 1
+    if options[0] == "--epsilon":
+        limit = ["a", "--delta", "1e-8", "--reason", "r", "--url", "http://127.0.0.1:1", *options]
+        for change in ("open", "limit"):
+            assert part in str(CliRunner().invoke(admin, [change, *limit]).exception)

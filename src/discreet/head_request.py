@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
@@ -22,7 +23,7 @@ class Kind(Enum):
     DATE = "dates"
     TIMESTAMP = "timestamps"
     UNTYPED = "text that is read as what it is compared with"
-    OTHER = "something else"
+    OTHER = "values of a type that is not supported"
 
 
 ColumnType: TypeAlias = Literal["text", "integer", "decimal", "boolean", "date", "timestamp", "float"]
@@ -37,13 +38,14 @@ def naming_error(column: str, kind: Kind, *, is_user: bool, has_cast: bool = Fal
     """
     if kind is Kind.FLOAT:
         types = ("integer",) if is_user else ("integer", "decimal(18,2)")
-        by = f", or for files and frames by cast= ({' or '.join(f'--cast {column}={type_}' for type_ in types)})"
+        options = [shlex.join(["--cast", f"{column}={type_}"]) for type_ in types]
+        by = f", or for files and frames by cast= ({' or '.join(options)})"
         return (
             f"column {column!r} holds floating-point numbers, and engines disagree on which of those are equal; "
             f"cast it to whole numbers, decimals or text in a view{by if has_cast else ''}"
         )
     if kind is Kind.OTHER:
-        return f"column {column!r} has a type that cannot name a user or an item; cast it to text"
+        return f"column {column!r} has a type that cannot name a user or an item; cast it to text in a view"
     if kind is Kind.TIMESTAMP and is_user:
         # Files with 96-bit or nanosecond timestamps and connectors with milliseconds are cut without a trace in the
         # declared type. Two users that become one would not be protected separately.
@@ -241,7 +243,11 @@ class Derived:
         fit = {Kind.INTEGER, Kind.DECIMAL, Kind.FLOAT} if isinstance(self.each, int) else {Kind.TIMESTAMP, Kind.DATE}
         if kind is Kind.UNTYPED or (kind in fit and not (kind is Kind.DATE and self.each == "hour")):
             return None
-        return f"column {self.name!r} is computed by {self.each} from column {self.column!r}, which holds {kind.value}"
+        needed = "numbers" if isinstance(self.each, int) else "dates or timestamps"
+        return (
+            f"column {self.name!r} is computed by {self.each} from column {self.column!r}, which holds {kind.value}; "
+            f"cast it to {needed}"
+        )
 
 
 MAX_RUNNING_PERIODS = 3_653

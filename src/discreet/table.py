@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import shlex
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -367,15 +368,16 @@ class Table:
         summed = query.request.summed
         if summed is not None:
             column = find_column(summed.column, columns, "column to sum")
+            option = shlex.join(["--cast", f"{column}=decimal(18,2)"])
             if columns[column] is Kind.UNTYPED:
                 raise InputError(
-                    f"column {column!r} holds text, because CSV files do; cast it to integer or decimal(18,2): "
-                    f"--cast '{column}=integer' on the command line, cast={{{column!r}: 'integer'}} in Python"
+                    f"column {column!r} holds text, because CSV files do; cast it to decimal(18,2) or integer: "
+                    f"{option} on the command line, cast={{{column!r}: 'decimal(18,2)'}} in Python"
                 )
             try:
                 self._engine.check_sum(column)
             except InputError as error:
-                by = f"for files and frames by cast={{{column!r}: 'decimal(18,2)'}}, or --cast {column}=decimal(18,2)"
+                by = f"for files and frames by cast={{{column!r}: 'decimal(18,2)'}}, or {option}"
                 raise InputError(f"{error}, or {by}") from None
             summed = replace(summed, column=column, scale=self._engine.scale(column))
             check_bounds(summed)
@@ -435,7 +437,9 @@ def table_query(
     """
     unknown = sorted(row_options.keys() - RowOptions.__annotations__)
     if unknown:
-        raise InputError(f"there is no option {unknown[0]!r}; choose from {', '.join(RowOptions.__annotations__)}")
+        choices = f"choose from {', '.join(RowOptions.__annotations__)}"
+        instead = "filter the table: table.where(\"day >= '2026-01-01'\")" if unknown[0] == "where" else choices
+        raise InputError(f"there is no option {unknown[0]!r}; {instead}")
     options: dict[str, Any] = dict(row_options)
     rows = options.pop("rows_per_group", None)
     bounds = Sensitivity(options.pop("groups_per_user", None), 1 if rows is None else rows)

@@ -168,6 +168,9 @@ def test_an_unknown_user_column_is_refused(tmp_path, saved):
     assert saved("")
     with pytest.raises(UnknownColumn, match="there is no user column 'U'; did you mean 'u'"):
         draft_catalog(where, "U", environment={})
+    pq.write_table(pa.table({"u": [1.5], "a": ["x"]}), tmp_path / "floats.parquet")
+    with pytest.raises(InputError, match="user column 'u' holds floating-point numbers"):
+        draft_catalog(str(tmp_path / "floats.parquet"), "u", environment={})
 
 
 @pytest.mark.parametrize("text", ["a", "a b", 'a"b', "a\\b", "a\nb\t\r", "\x00\x1f\x7f\x80", "é\U0001f41d", ""])

@@ -87,7 +87,7 @@ def test_a_plan_of_a_sum_opens_the_file(run, visits):
     )
     ran = run("plan", *arguments)
     assert (ran.code, ran.out) == (2, "")
-    assert "column 'price' holds text, because CSV files do; cast it to integer or decimal(18,2): --cast 'pr" in ran.err
+    assert "column 'price' holds text, because CSV files do; cast it to decimal(18,2) or integer: --cast 'pr" in ran.err
 
 
 @pytest.mark.parametrize(

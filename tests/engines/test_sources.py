@@ -330,6 +330,8 @@ def test_servers_and_frames_have_no_fingerprint(tmp_path):
         source_fingerprint(str(tmp_path / "missing.parquet"))
     with pytest.raises(InputError, match="no file matches"):
         source_fingerprint(str(tmp_path / "*.parquet"))
+    with pytest.raises(InputError, match=r"no file matches 'jdbc:.*'; URLs of engines begin with their name"):
+        source_fingerprint("jdbc:postgresql://127.0.0.1:9/nothing?table=t")
 
 
 # ---------------------------------------------------------------------------------------------------------- frames

@@ -137,7 +137,7 @@ def test_the_session_is_read_only_for_every_account(owner, make_table, reader, p
     name = make_table("CREATE SEQUENCE T")
     opened = reader(url=postgres_url.replace("reader:reader", "owner:owner"), view="SELECT 1")
     for statement in (f"SELECT nextval('{name}') AS n", f"SELECT 1) AS a; DROP SEQUENCE {name}; SELECT (1"):
-        with pytest.raises(EngineError, match="could not answer"):
+        with pytest.raises(EngineError, match=r"could not answer|cannot read the view or a query"):
             opened.fetch(statement)
     opened = reader(url=postgres_url.replace("reader:reader", "owner:owner"), view=f"SELECT nextval('{name}') AS who")
     with pytest.raises(EngineError, match="could not answer"), opened.pairs(HeadRequest("who", ("who",), 1)):
@@ -165,7 +165,8 @@ def test_the_documented_account_can_only_read(owner, make_table, postgres_url):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda url: url.replace(":reader@", ":wrong@"), r"refuses 'reader'"),
+        (lambda url: url.replace(":reader@", ":wrong@"), r"refuses 'reader'.* it may not connect$"),
+        (lambda url: url.replace(":reader@", "@"), r"the source has no password: .* PGPASSWORD"),
         (lambda url: url.replace("/reader:", "/nobody:"), r"refuses 'nobody'"),
         (lambda url: url.replace("/library", "/nowhere"), r"refuses 'reader'"),
         (lambda url: re.sub(r":\d+/", f":{process.free_port()}/", url), r"no PostgreSQL server that answers"),

@@ -7,14 +7,18 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
 from discreet.catalog.fields import secret_in
 from discreet.catalog.loader import write_key, write_text
 from discreet.catalog.model import KINDS
 from discreet.errors import InputError, UnknownColumn
-from discreet.head_request import Derived, Kind, Period
+from discreet.head_request import Derived, Kind, Period, naming_error
 from discreet.secrets import read_variable
+
+if TYPE_CHECKING:
+    from discreet.engines.base import Engine
 
 _HEAD = """\
 # What analysts may query. Nothing yet: remove the # before what you allow.
@@ -69,7 +73,8 @@ def draft_catalog(
         password_env: the environment variable that holds the engine's password, if it needs one.
 
     Raises:
-        InputError: there is no such table, it has no such user column, or the URL holds a password.
+        InputError: there is no such table, it has no such user column or one that cannot name users, or the URL holds a
+            password.
         EngineError: the engine cannot be reached.
     """
     from discreet.engines.opening import open_engine
@@ -87,16 +92,12 @@ def draft_catalog(
     password = read_variable(password_env, environment)
     with closing(open_engine(address, table=table, password=password)) as engine:
         columns = engine.columns()
-        sums = {}
-        for column, kind in columns.items():
-            if kind in _NUMBERS:
-                try:
-                    engine.check_sum(column)
-                    sums[column] = _SUM
-                except InputError as error:
-                    sums[column] = f"# no sum: {error}"
+        sums = {column: _sum(engine, column) for column, kind in columns.items() if kind in _NUMBERS}
     if user not in columns:
         raise UnknownColumn(user, columns, "user column")
+    wrong = naming_error(user, columns[user], is_user=True)
+    if wrong is not None:
+        raise InputError(f"user {wrong}")
     parts = [_HEAD]
     if in_engine:
         variable = "" if password_env is None else f"password_env = {write_text(password_env)}\n"
@@ -118,6 +119,15 @@ def draft_catalog(
         if column != user:
             parts += _blocks((*name, "columns"), column, kind, sums.get(column), names)
     return "\n".join(parts)
+
+
+def _sum(engine: Engine, column: str) -> str:
+    """Return the setting of the sum of a column of numbers, or a comment that says why it has none."""
+    try:
+        engine.check_sum(column)
+    except InputError as error:
+        return f"# no sum: {error}"
+    return _SUM
 
 
 def _blocks(place: tuple[str, ...], column: str, kind: Kind, summed: str | None, names: set[str]) -> Iterator[str]:

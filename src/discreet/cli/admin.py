@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode
 
 import click
 
-from discreet.cli.options import connection_options, options_of
+from discreet.cli.options import Epsilon, connection_options, options_of
 from discreet.errors import InputError, file_error
 from discreet.values import number
 
@@ -31,7 +31,7 @@ _changing = options_of(
     connection_options, click.option("--reason", required=True, help="The reason, which is recorded in the ledger.")
 )
 _limited = options_of(
-    click.option("--epsilon", required=True, type=float, help="Epsilon of all answers together."),
+    click.option("--epsilon", required=True, type=Epsilon(), help="Epsilon of all answers together."),
     click.option("--delta", required=True, metavar="FLOAT", help="Delta of all answers together."),
 )
 

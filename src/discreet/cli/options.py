@@ -80,7 +80,9 @@ epsilon_per_option = click.option(
 )
 
 
-class _Number(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+class Epsilon(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+    """A number, with a hint if it has a decimal comma or a percent sign."""
+
     name = "float"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401, ARG002 - as in click
@@ -93,7 +95,7 @@ def _price(epsilon: str | None = None, delta: str | None = None) -> Callable[[_C
     return options_of(
         click.option(
             "--epsilon",
-            type=_Number(),
+            type=Epsilon(),
             default=epsilon,
             show_default=shown,
             help="Epsilon of the answer; a smaller one protects more.",

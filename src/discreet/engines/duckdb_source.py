@@ -192,7 +192,8 @@ def _paths_of(place: str) -> tuple[Path, ...]:
     is_pattern = glob.has_magic(place) and not Path(place).exists()
     paths = tuple(map(Path, sorted(glob.glob(place, recursive=True)))) if is_pattern else (Path(place),)
     if not paths:
-        raise InputError(f"no file matches {place!r}")
+        urls = "; URLs of engines begin with their name, as postgresql://" if "://" in place else ""
+        raise InputError(f"no file matches {place!r}{urls}")
     for path in paths:
         if not path.exists():
             raise InputError(f"there is no file {str(path)!r}")

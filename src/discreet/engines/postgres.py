@@ -95,6 +95,7 @@ _PAIRS, _ITEMS, _CHOSEN, _SUMS = (f"discreet_{name}" for name in ("pairs", "item
 
 _FIELD = [("size", ">i4"), ("value", ">i8")]
 _CONNECT_SECONDS = 10
+_WITHOUT_ONE = "; the source has no password: name its variable as password_env in a catalog, or set PGPASSWORD"
 _CANCEL_SECONDS = 5
 _MAX_MILLISECONDS = 2**31 - 1
 _ROWS_AT_ONCE = 65_536
@@ -657,7 +658,7 @@ class PostgresSession:
             case Ping.OK:
                 return (
                     f"{self._where} refuses {self._account}: the account, its password or the database is wrong, or "
-                    "it may not connect"
+                    f"it may not connect{'' if self._url.password else _WITHOUT_ONE}"
                 )
             case Ping.REJECT:
                 return f"the PostgreSQL server of {self._where} takes no connections now; try again later"
@@ -668,7 +669,12 @@ class PostgresSession:
             case psycopg.errors.QueryCanceled():
                 return f"{self._where} stopped the statement: the account has a time limit, or it was cancelled there"
             case psycopg.errors.UndefinedTable() | psycopg.errors.UndefinedColumn():
-                return f"the table or a column of it is gone from {self._where}; open it again"
+                return (
+                    f"{self._where} lacks a table or a column: if it is gone, open the source again; otherwise a "
+                    "view or a query of the catalog misspells it"
+                )
+            case psycopg.errors.SyntaxError():
+                return f"{self._where} cannot read the view or a query of the catalog as SQL; try it in psql"
             case psycopg.errors.InsufficientPrivilege():
                 return (
                     f"{self._account} may not read all of it at {self._where}: "

@@ -416,7 +416,7 @@ class HeadStatement:
         """Return *predicate* as a fully parenthesised SQL condition."""
         match predicate:
             case Comparison(column) | Membership(column) if self.columns[column].kind is Kind.OTHER:
-                raise InputError(f"column {column!r} has a type that cannot be compared; cast it to text")
+                raise InputError(f"column {column!r} has a type that cannot be compared; cast it to text in a view")
             case Comparison(column, operator, constant):
                 return self._comparison(column, operator, constant)
             case Membership(column, constants):

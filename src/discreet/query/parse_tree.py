@@ -216,7 +216,8 @@ def parse_statement(
             raise error(TOO_DEEP if message.startswith("Max expression depth") else message)
         if not prefix and int(position) == len(text) - len(text.lstrip()):
             message = "a statement begins with SELECT, or WITH ... SELECT"
-        message += "; put a name that is a word of SQL in double quotes" if message.startswith("syntax error") else ""
+        if message.startswith("syntax error") and not message.endswith('"."'):
+            message += "; put a name that is a word of SQL in double quotes"
         raise error(message, character(prefix + text, int(position), len(prefix)))
     statements = answer["statements"]
     if len(statements) != 1:
