@@ -178,10 +178,13 @@ def test_a_fresh_notebook_shows_the_picture():
 
 
 def test_an_empty_release_is_an_empty_picture(tmp_path):
-    """The picture has a title and no bars."""
-    figure = release_of(pa.table({"item": pa.array([], pa.string())})).plot(tmp_path / "p.png")
-    assert len(figure.axes[0].patches) == 0
-    assert "0 items" in figure.axes[0].get_title(loc="left")
+    """The picture says why it has no bars, also where items are times, whose axis would show days that are none."""
+    for type_ in (pa.string(), pa.timestamp("us")):
+        figure = release_of(pa.table({"item": pa.array([], type_)})).plot(tmp_path / "p.png", most=5)
+        assert len(figure.axes[0].patches) == 0
+        assert not figure.axes[0].get_ylabel(), "an axis of counts, which a line has"
+        assert figure.axes[0].get_title(loc="left").startswith("0 items")
+        assert "nothing stands out enough" in figure.axes[0].get_title(loc="left")
 
 
 def test_a_picture_that_is_too_long_has_its_own_error(tmp_path, monkeypatch):

@@ -136,7 +136,7 @@ def as_arrow(frame: Any) -> tuple[pa.Table, str]:  # noqa: ANN401 - frames of an
         if arrow is None:
             raise InputError(
                 f"column {str(label)!r} of {name} has no type of its own, or a value that this type cannot hold; "
-                "convert it with astype() or cast()"
+                "convert it with astype() or cast(), dates with pandas.to_datetime(), or leave it out"
             )
         columns.append(arrow)
     return checked(pa.Table.from_arrays(columns, list(map(str, frame.columns))), name), name

@@ -8,6 +8,7 @@ import decimal
 import io
 import itertools
 import json
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -467,7 +468,7 @@ class Release:
         shown = self._plotted
         if shown is None:
             raise InputError("labels without counts cannot be plotted")
-        times = self._times
+        times = self._times if len(self) else None
         most = most or (40 if times is None else MAX_BARS)
         if most > MAX_BARS:
             raise InputError(f"a plot has at most {MAX_BARS:,} bars, not {most:,}")
@@ -476,7 +477,8 @@ class Release:
         labels = zip(*map(python_values, self.labels.slice(0, n).columns), strict=True)
         items = f"{n:,} of {len(self):,} items" if n < len(self) else f"{n} {'item' if n == 1 else 'items'}"
         privacy = f"ε = {self.guarantee.epsilon:.3g}, δ = {self.guarantee.delta:.2g}"
-        title = f"{items} by {self.chosen or self.mechanism}, {privacy}\ndark lines: 95 % intervals"
+        legend = "dark lines: 95 % intervals" if len(self) else textwrap.fill(str(self).strip(), 110)
+        title = f"{items} by {self.chosen or self.mechanism}, {privacy}\n{legend}"
         texts = [" · ".join(map(str, label)) for label in labels]
         request = self.query.request
         axis = "users" if request.rows_per_group == 1 else "rows (clipped per user)"

@@ -94,6 +94,7 @@ def test_an_officer_creates_an_account_grants_and_revokes(service, officer):
     assert 'from <a href="/officer/accounts/sales#grants">sales</a>' in officer.get(page).text
     assert officer.post(page, act="grant", dataset="secret", columns="article", reason="r", key="g1").status_code == 303
     assert "secret" in officer.get(page).text
+    assert "Grants add up" in officer.get(page).text
     assert officer.post(page, act="revoke", dataset="secret", reason="r", key="g2").status_code == 303
     assert service.store.record("grant", "eve@sales\tsecret") is None
     assert "no column" in officer.post(page, act="grant", dataset="reads", columns="x", reason="r", key="g3").text
