@@ -344,7 +344,8 @@ class TrinoPairs(HashedPairs):
         prefix: unique prefix of the tables' names.
     """
 
-    _collects_duplicates = True  # array_agg(DISTINCT h) takes more time than to count the rows of users, too
+    # array_agg(DISTINCT h), map_agg and histogram take more time than to count the rows of users, too.
+    _collects_duplicates = True
 
     def __init__(
         self,
