@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import pyarrow as pa
@@ -196,7 +195,7 @@ class Warehouse:
             raise InputError("a price per unit is a discreet.query.pricing.PerUnit")
         parts = columns_named(select.each, dataset)
         items = columns_named(select.items, dataset)
-        scales: dict[str, int] = {}
+        scales: dict[str, int] = {}  # decimal places: decimals are added up in units of the last one
         if select.measure.kind in {"sum", "average"}:
             column = (select.measure.column or "").casefold()
             scales = {
@@ -215,6 +214,7 @@ class Warehouse:
         )
         has_pairs = self._open.has_pairs(name)
         planned = make_plan(resolved, has_pairs=has_pairs, shared_budget=shared or budget is not None, force=force)
+        # A label of a time to the second is rarely frequent: for each such column, what to group by in its place.
         days = {
             column: dataset.period(column, "day") or "its days"
             for column, uses in dataset.columns.items()
@@ -452,9 +452,7 @@ class Warehouse:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 

@@ -25,7 +25,7 @@ from discreet.errors import EngineError, EngineUnreachable, InputError, SQLError
 from discreet.service.stores import utc_now
 from discreet.values import Cost, float_above
 from discreet.wire.document import decode, encode, question_of
-from tests.service.deployment import Deployment
+from tests.service.deployment import AWAY, Deployment
 
 from .faulty_proxy import FaultyProxy
 from .running_service import running
@@ -35,9 +35,6 @@ READERS = {"bees": 900, "tides": 700, "moss": 500, "owls": 2}
 TOP = "SELECT article, COUNT(DISTINCT reader) FROM reads GROUP BY article LIMIT 3"
 UNVERSIONED = TOP.replace("reads", "drafts")
 CATALOG = """
-[engines.away]
-url = "postgresql://reader@127.0.0.1:9/nothing"
-
 [datasets.reads]
 source = "reads.parquet"
 user = "reader"
@@ -48,13 +45,6 @@ columns.article = { type = "text", group = true, filter = true }
 engine = "there"
 table = "reads"
 user = "reader"
-columns.article = { type = "text", group = true }
-
-[datasets.lost]
-engine = "away"
-table = "reads"
-user = "reader"
-data_version = "1"
 columns.article = { type = "text", group = true }
 
 [engines.there]
@@ -81,7 +71,7 @@ def drafts(tmp_path_factory):
 def service(tmp_path, drafts):
     """Return a service, and the keys of its accounts."""
     (tmp_path / "drafts.db").symlink_to(drafts)
-    keys = Deployment(tmp_path, catalog=CATALOG, granted=None, table=TABLE, now=utc_now()).keys
+    keys = Deployment(tmp_path, catalog=CATALOG + AWAY, granted=None, table=TABLE, now=utc_now()).keys
     with running(tmp_path) as started:
         yield started, keys
 
@@ -159,7 +149,7 @@ def test_datasets_budgets_and_estimates_cost_nothing(service, client_of):
     """Reading datasets, columns, budgets and estimates charges nothing."""
     started, _ = service
     ann = client_of(started.url)
-    assert {dataset.name for dataset in ann.datasets()} == {"reads", "drafts", "lost"}
+    assert {dataset.name for dataset in ann.datasets()} == {"reads", "drafts", "away"}
     assert [column.name for column in ann.dataset("reads").columns] == ["article"]
     assert ann.sample("reads", 7).column_names == ["reader", "article"]
     estimate = ann.estimate(TOP, epsilon=4.0)
@@ -327,7 +317,7 @@ def test_an_unavailable_engine_is_retried_and_costs_nothing(service, client_of):
     """No data was read, so a retry is safe and free."""
     started, _ = service
     with pytest.raises(EngineUnreachable):
-        client_of(started.url, retries=2).query(TOP.replace("reads", "lost"))
+        client_of(started.url, retries=2).query(TOP.replace("reads", "away"))
     assert len(started.events("requested")) == 3
     assert started.spent("ann@sales") == (0, 0, 0)
 

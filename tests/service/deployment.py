@@ -93,6 +93,19 @@ columns.article = { type = "text", group = true }
 """
 """The dataset secret and the column hidden of reads are granted to no account."""
 
+AWAY = """
+[engines.away]
+url = "postgresql://reader@127.0.0.1:9/nothing"
+
+[datasets.away]
+engine = "away"
+table = "reads"
+user = "reader"
+data_version = "1"
+columns.article = { type = "text", group = true }
+"""
+"""More of a catalog: a dataset whose server cannot be reached."""
+
 GRANTED = {"reads": ("article", "country", "minutes", "day"), "daily": None, "loose": None, "broken": None}
 
 SETTINGS = """

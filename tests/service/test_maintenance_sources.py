@@ -21,7 +21,7 @@ from discreet.service.app import open_bounded
 from discreet.values import Cost
 from tests.service.browser import Browser
 
-from .deployment import CATALOG, GRANTED, TOP, Deployment, slug, table_of
+from .deployment import AWAY, CATALOG, GRANTED, TOP, Deployment, slug, table_of
 
 MORE = """
 [datasets.files]
@@ -35,16 +35,6 @@ view = "SELECT * FROM source"
 user = "reader"
 data_version = "1"
 columns.article = { type = "text", group = true }
-
-[engines.away]
-url = "postgresql://reader@127.0.0.1:9/nothing"
-
-[datasets.away]
-engine = "away"
-table = "reads"
-user = "reader"
-data_version = "1"
-columns.article = { type = "text", group = true }
 """
 GRANTS = {**GRANTED, "files": None, "viewed": None, "away": None}
 SENTENCE = "the data cannot be reached now; nothing was charged, send the query again"
@@ -54,7 +44,7 @@ UNAVAILABLE = {(503, "engine-unavailable", SENTENCE)}
 @pytest.fixture
 def deployment(tmp_path):
     """Return a deployment with datasets of files that a test changes, and one of a server that is down."""
-    made = Deployment(tmp_path / "deployment", catalog=CATALOG + MORE, granted=GRANTS)
+    made = Deployment(tmp_path / "deployment", catalog=CATALOG + AWAY + MORE, granted=GRANTS)
     _write(made.folder)
     return made
 

@@ -92,7 +92,7 @@ def _apply_settings(
     before = accounts.get(account.id)
     if (before is None) != (kind == "create"):
         raise ValueError
-    if before is not None and bucket == before.bucket:
+    if before is not None and bucket == before.bucket:  # other settings than the period
         if end_us != before.end_us:
             raise ValueError
         accounts[account.id] = ReplayedAccount(settings, bucket, end_us, before.closed)
@@ -100,9 +100,11 @@ def _apply_settings(
     if before is not None:
         if bucket != before.bucket + 1:
             raise ValueError
+        # Another period closes the open bucket early, with the microsecond of the line as its last
+        # (`Transaction.change_settings`).
         closed.append((before.bucket, min(before.end_us, time_us + 1)))
-    still = [(number, end) for number, end in closed if still_counts(account.period, end, time_us)]
-    accounts[account.id] = ReplayedAccount(settings, bucket, end_us, still)
+    counting = [(number, end) for number, end in closed if still_counts(account.period, end, time_us)]
+    accounts[account.id] = ReplayedAccount(settings, bucket, end_us, counting)
 
 
 @dataclass(slots=True)

@@ -522,7 +522,7 @@ class PostgresSession:
         finished = threading.Event()
         self._stopped = False
 
-        def answered() -> _Result:
+        def work_in_transaction() -> _Result:
             try:
                 connection = self._in_transaction()
                 result = work(psycopg.RawCursor(connection))
@@ -533,7 +533,7 @@ class PostgresSession:
                 finished.set()
 
         try:
-            return run(answered, lambda: self._cancel(finished), seconds=self._seconds, progress=progress)
+            return run(work_in_transaction, lambda: self._cancel(finished), seconds=self._seconds, progress=progress)
         except psycopg.Error as error:
             self.close()
             # without the server's message, which may hold data

@@ -413,6 +413,7 @@ class TwoRound(WithoutSteps):
             have = "item has" if alone == 1 else f"{alone:,} items have"
             why = f"{have} the whole second round, as hardly any other is lost by it"
             return self._count_alone(first.items[places[:alone]], values[:alone], noise, power, why, pairs, bits)
+        # The variance of a second count: its noise, as in `_scale`, and what clipping takes unevenly from items.
         second = (scale * (values / cut) ** power) ** 2 + (tuning.uneven_second * spread * values) ** 2
         costs = self._head_costs(values, noise, second, alone + rest)
         head = Counted(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
@@ -637,6 +638,7 @@ class TwoRound(WithoutSteps):
         Returns:
             the mean square relative error of the sums, and the bound.
         """
+        # Costs are whole numbers, in units of 2^-20 of the most expensive item's; so are the bounds.
         costs = np.ceil(2**20 * weights.min() / weights).astype(np.int64)
         total = int(costs.sum())
         bounds = np.minimum(np.floor(2**20 * 2.0 ** (np.arange(CLIPPING_BINS) / 2)), total).astype(np.int64)
@@ -658,6 +660,7 @@ class TwoRound(WithoutSteps):
                 at = ClippedAt(at.limit, mean, spread, max(float(lost @ heavy / heavy.sum()) - mean, 0.0))
             elif allowed < total:
                 continue
+            # A bound b admits noise of variance b * error; sums are divided by the share 1 - mean that clipping keeps.
             loss = self.tuning.alone_clipping * math.hypot(at.spread, at.beyond)
             if (square := at.limit * error / (1 - at.mean) ** 2 + loss**2) < best:
                 best = square

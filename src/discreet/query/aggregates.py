@@ -81,7 +81,10 @@ class Aggregates:
         return {**(low if end == "low" else high), "alias": part["alias"]}
 
     def interval(self, node: Node) -> Callable[[], tuple[Node, ...]] | None:
-        """Return what makes the interval of an expression of aggregates, or None if it has none."""
+        """Return a function that writes the ends of the interval of an expression of aggregates, the low one first.
+
+        None if it has no interval, because it is not a ratio of linear forms of aggregates (`read_ratio`).
+        """
         numbers: dict[str, int] = {}
 
         def answer(part: Node) -> str | None:

@@ -84,7 +84,7 @@ class OutputColumns:
         if self.find(column.name) is not column:
             return False
         if self.union:
-            return all(part.has_ends(its) and its.noisy for part, its in self._alike(column))
+            return all(part.has_ends(own) and own.noisy for part, own in self._alike(column))
         return column.ends is not None and self.select is not None
 
     def find(self, name: str) -> OutputColumn | None:
@@ -103,7 +103,7 @@ class OutputColumns:
         if column is None or not self.has_ends(column):
             return None
         if column.name not in self.hidden and self.union:
-            selected = [part.ends_of(its.name) or () for part, its in self._alike(column)]
+            selected = [part.ends_of(own.name) or () for part, own in self._alike(column)]
             self.hidden[column.name] = selected[0]  # the first SELECT names the columns
         elif column.name not in self.hidden and self.select is not None and column.ends is not None:
             names = tuple(f"${part} {column.name}" for part in ("low", "high", "bias", "noise", "shared"))

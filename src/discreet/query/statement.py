@@ -584,6 +584,7 @@ class _Splitter(TreeReader):
     def _with_periods(self, node: Node) -> Node:
         """Replace `date_trunc` in GROUP BY and WHERE by the catalog's columns of periods."""
         table = dict(node["from_table"])
+        # A dataset is named without DuckDB's default schema, and "schema.table" may be the name of one.
         if table["schema_name"].casefold() == "main" and not table["catalog_name"]:
             table |= {"schema_name": "", "qualified_name": {"path": [table["table_name"]]}}
         dataset = ".".join(filter(None, (table["schema_name"], table["table_name"])))
@@ -593,6 +594,7 @@ class _Splitter(TreeReader):
             if (call := _truncated(expression)) is not None:
                 grouped[expression_key(expression)] = self._column_of(dataset, *call, expression)
 
+        # In filters every date_trunc is of rows; elsewhere one that is not grouped by may be of an answer.
         def in_place(part: Json, *, everywhere: bool) -> Json:
             if isinstance(part, list):
                 return [in_place(child, everywhere=everywhere) for child in part]
@@ -629,7 +631,7 @@ class _Splitter(TreeReader):
         if dataset is None:
             self.refuse("quantiles need a catalog, which lists the bins", aggregate)
         name = reader.column(quantile.column)
-        column = next((its for key, its in dataset.columns.items() if key.casefold() == name.casefold()), None)
+        column = next((uses for key, uses in dataset.columns.items() if key.casefold() == name.casefold()), None)
         if column is not None and not column.group:
             self.refuse(
                 f"quantiles are not declared for {name!r}: they need a column of bins that may be grouped", aggregate
@@ -645,7 +647,8 @@ class _Splitter(TreeReader):
         tree = {**leaf, "modifiers": [], "select_list": columns + rows, "group_expressions": columns}
         tree["group_sets"] = [list(range(len(columns)))]
         select = reader.read({"node": tree, "named_param_map": []})
-        unordered = {name.casefold() for name, its in dataset.columns.items() if its.kind in {Kind.TEXT, Kind.BOOLEAN}}
+        labels_only = {Kind.TEXT, Kind.BOOLEAN}  # of which none is the larger
+        unordered = {name.casefold() for name, uses in dataset.columns.items() if uses.kind in labels_only}
         if select.items[-1].casefold() in unordered:
             self.refuse("quantiles are of numbers, dates and timestamps", aggregate)
         name = self._leaf(tree, select.dataset, select.items, select, complete=True)

@@ -9,26 +9,16 @@ import pytest
 
 from discreet.errors import EngineTimeout, EngineUnreachable, InexactHead
 from discreet.values import Cost, ExactHead
-from tests.service.deployment import CATALOG, GRANTED, TOP, Deployment, slug
+from tests.service.deployment import AWAY, CATALOG, GRANTED, TOP, Deployment, slug
 
 MORE = """
 [engines.slow]
 url = "duckdb:///loose.db"
 timeout_seconds = 1
 
-[engines.away]
-url = "postgresql://reader@127.0.0.1:9/nothing"
-
 [datasets.slow]
 engine = "slow"
 view = "SELECT t.reader, t.article FROM t, range(100000000) AS many(number) WHERE hash(number) <> 1"
-user = "reader"
-data_version = "1"
-columns.article = { type = "text", group = true }
-
-[datasets.away]
-engine = "away"
-table = "reads"
 user = "reader"
 data_version = "1"
 columns.article = { type = "text", group = true }
@@ -38,7 +28,8 @@ columns.article = { type = "text", group = true }
 @pytest.fixture
 def deployment(tmp_path):
     """Return a deployment with a slow engine and an unavailable one."""
-    return Deployment(tmp_path / "deployment", catalog=CATALOG + MORE, granted={**GRANTED, "slow": None, "away": None})
+    granted = {**GRANTED, "slow": None, "away": None}
+    return Deployment(tmp_path / "deployment", catalog=CATALOG + AWAY + MORE, granted=granted)
 
 
 def late(_, __):

@@ -665,6 +665,7 @@ class Transaction:
         if account.period != before.period:
             if self.clock.ahead:
                 raise ClockError
+            # The open bucket ends early, and its end is the first microsecond that does not belong to it.
             self.open_bucket(row, min(row.end_us, self.clock.now_us + 1), "alter", detail)
             return
         self.append(row, "alter", detail=buckets_detail(row, detail))

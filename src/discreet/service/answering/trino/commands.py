@@ -389,7 +389,9 @@ def _examples(text: str, catalog: Catalog) -> list[str]:
     literals = {Kind.TEXT: "''", Kind.BOOLEAN: "TRUE", Kind.DATE: "DATE '2000-01-01'"}
     literals |= {Kind.TIMESTAMP: "TIMESTAMP '2000-01-01 00:00:00'"}
     datasets = catalog.datasets.values()
-    literal_of = {name.lower(): literals.get(its.kind) for dataset in datasets for name, its in dataset.columns.items()}
+    literal_of = {
+        name.lower(): literals.get(uses.kind) for dataset in datasets for name, uses in dataset.columns.items()
+    }
     values = []
     column = None  # the last name that was compared with something
     tokens = tokenize(text)

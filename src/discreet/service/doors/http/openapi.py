@@ -54,14 +54,15 @@ def openapi_document(operations: Iterable[Operation]) -> dict[str, Any]:
     answers: dict[type[BaseModel], None] = {Problem: None, ReleaseDocument: None}
     bodies: dict[type[BaseModel], None] = {}
     for operation in operations:
-        methods = paths.setdefault(operation.path.replace(":path}", "}"), {})
+        methods = paths.setdefault(operation.path.replace(":path}", "}"), {})  # Starlette's mark of a / in a parameter
         methods[operation.method.lower()] = _operation_object(operation)
         answers |= dict.fromkeys([*([operation.answer] if operation.answer else []), *operation.other_answers.values()])
         bodies |= {} if operation.body is None else {operation.body: None}
-    _, answered = models_json_schema(
+    # Of answers what is written, of bodies what is read: a query is sent as an object, and read as a `Select`.
+    _, answer_schemas = models_json_schema(
         [(model, "serialization") for model in answers], ref_template=_REF, schema_generator=_SortedJson
     )
-    _, sent = models_json_schema([(model, "validation") for model in bodies], ref_template=_REF)
+    _, body_schemas = models_json_schema([(model, "validation") for model in bodies], ref_template=_REF)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -71,7 +72,7 @@ def openapi_document(operations: Iterable[Operation]) -> dict[str, Any]:
         },
         "paths": paths,
         "components": {
-            "schemas": {**answered["$defs"], **sent["$defs"]},
+            "schemas": {**answer_schemas["$defs"], **body_schemas["$defs"]},
             "securitySchemes": {
                 _SCHEME: {"type": "http", "scheme": "bearer", "description": "An API key, or a token of the issuer."}
             },
