@@ -187,8 +187,12 @@ def test_intervals_are_columns_if_the_session_asks_for_them(service):
 
 def test_the_budget_is_a_table(service):
     """The account and its parents, free of charge."""
-    found = rows(service, "SELECT account, rho_left = rho_limit FROM information_schema.budget")
-    assert found == [["ann@sales", True], ["sales", True]]
+    shown = "SELECT account, share_left, rho_left / rho_limit, delta_left / delta_limit FROM information_schema.budget"
+    assert [row[:2] for row in rows(service, shown)] == [["ann@sales", 1], ["sales", 1]]
+    rows(service, TOP)
+    for _, share, *parts in rows(service, shown):
+        assert 0 < share < 1
+        assert share == pytest.approx(min(parts))
 
 
 def test_prepared_statements_are_bound_and_described(service):

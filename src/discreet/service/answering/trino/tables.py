@@ -46,7 +46,7 @@ COLUMNS: Mapping[str, str] = {
     "enabled_roles": "role_name",
     "table_privileges": f"grantor grantor_type grantee grantee_type {_PLACE} privilege_type is_grantable "
     "with_hierarchy",
-    "budget": "account mode rho_limit:double rho_left:double delta_limit:double delta_left:double "
+    "budget": "account mode share_left:double rho_limit:double rho_left:double delta_limit:double delta_left:double "
     "epsilon_left:double resets_at",
     "session_properties": "name value default type description",
     "functions": "function return_type argument_types function_type deterministic:boolean description",
@@ -189,10 +189,11 @@ def _rows(  # noqa: C901, PLR0911, PLR0912 - a case for each table
         case "budget":
             path: list[tuple[BudgetReport | ParentBudget, float | None]] = [(budget, budget.epsilon_left)]
             path += [(parent, None) for parent in budget.parents]
-            return [
-                (of.account, of.mode, of.limit.rho, of.left.rho, of.limit.delta, of.left.delta, epsilon, of.resets_at)
-                for of, epsilon in path
-            ]
+            rows_of = []
+            for of, epsilon in path:
+                amounts = (of.left.left_of(of.limit), of.limit.rho, of.left.rho, of.limit.delta, of.left.delta)
+                rows_of.append((of.account, of.mode, *amounts, epsilon, of.resets_at))
+            return rows_of
     rows: list[tuple[Any, ...]] = []
     jdbc_types = {type_.partition("(")[0]: numbers for type_, *numbers in TYPES.values()}
     for table_ in saved:
