@@ -43,6 +43,7 @@ CASES = [
     (["--average", "year", "--bound", "9", "--rows-per-group", "2", "--no-counts"], "leave out --no-counts"),
     (["--mean", "year"], "There is no option --mean: use --average"),
     (["--estimate"], "There is no option --estimate: use discreet plan"),
+    (["--k", "5"], "There is no option --k: use -k"),
     (["--item", "rows_per_group"], "there is no item column 'rows_per_group'"),
     (["--where", '"rows_per_group" = 1'], "there is no column 'rows_per_group'"),
     (["--where", "reader IN (SELECT 1)"], "at character 1: subqueries are not allowed"),

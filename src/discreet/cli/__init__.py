@@ -31,9 +31,11 @@ from discreet.errors import BudgetExceeded, DiscreetError, InputError
 _INSTEAD = {
     "--mean": "--average",
     "--avg": "--average",
+    "--k": "-k",
     "--estimate": "discreet plan",
     "--plan": "discreet plan",
     "discreet query --plan": "--estimate",
+    "discreet admin import --dry-run": "the command without --apply",
 }
 """What there is in place of options that other commands or programs have."""
 
