@@ -244,12 +244,12 @@ def test_the_users_own_catalog_replaces_the_example(make, folder, tmp_path):
     own = tmp_path / "own.toml"
     own.write_text(
         '[datasets.a]\nsource = "a.parquet"\nuser = "u"\nretention_days = 90\n'
-        'columns.x = { type = "text", group = true }\n'
+        'columns.select = { type = "text", group = true }\ncolumns.x = { type = "text", group = true }\n'
         '[datasets.b]\nsource = "b.parquet"\nuser = "u"\ncolumns.y = { type = "text", group = true }\n'
     )
     (tmp_path / "beside").mkdir()
     template = make(catalog=tmp_path / "beside" / ".." / "own.toml")
-    assert template.query is None
+    assert template.query == "SELECT x, COUNT(DISTINCT u) FROM a GROUP BY x ORDER BY COUNT(DISTINCT u) DESC LIMIT 10"
     assert listed(folder) == FILES - {"catalog.toml", "reads.parquet"}
     with opened(folder) as parts:
         assert load_settings(folder / "discreet.toml").service.catalog == own

@@ -23,7 +23,8 @@ from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.budget.stores.store import BudgetStore
 from discreet.catalog.loader import load_catalog, write_text
 from discreet.catalog.model import Catalog
-from discreet.errors import InputError, file_error
+from discreet.errors import InputError, SQLError, file_error
+from discreet.query.sql import parse_select
 from discreet.secrets import write_secret
 from discreet.service.auth.access import GRANT, KEY, IssuedKey, KeyRecord, digest_of, grant_name, grant_text, new_key
 from discreet.service.settings import Store
@@ -53,7 +54,7 @@ class Project:
 
     Args:
         keys: the first key of each role, to be shown once.
-        query: a SELECT over the example data; None if the caller passed a catalog.
+        query: a SELECT that the catalog permits, without quotes; None if its names need some.
     """
 
     settings: Path
@@ -105,7 +106,20 @@ def create_project(
         filled = SETTINGS.format(catalog=write_text(where), url=write_text(url), password=password)
         (stage / "discreet.toml").write_text(filled, "utf-8")
         keys = _create_store(stage, store, loaded, environment or {}, clock, random)
-    return Project(folder / "discreet.toml", keys, QUESTION if catalog is None else None)
+    return Project(folder / "discreet.toml", keys, QUESTION if catalog is None else _query_of(loaded))
+
+
+def _query_of(catalog: Catalog) -> str | None:
+    """Return a top ten of the first dataset and column that can be named without quotes, or None."""
+    for name, dataset in catalog.datasets.items():
+        for item in dataset.groupable:
+            largest = f"COUNT(DISTINCT {dataset.user})"
+            query = f"SELECT {item}, {largest} FROM {name} GROUP BY {item} ORDER BY {largest} DESC LIMIT 10"  # noqa: S608 - shown
+            with contextlib.suppress(SQLError):
+                select = parse_select(query)
+                if (select.items, select.dataset, select.measure.column) == ((item,), name, dataset.user):
+                    return query
+    return None
 
 
 def make_key(
