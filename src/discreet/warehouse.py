@@ -17,7 +17,7 @@ from discreet.budget import Budget
 from discreet.catalog.domains import filtered_domain
 from discreet.catalog.engine_pool import EnginePool, open_dataset
 from discreet.catalog.loader import load_catalog
-from discreet.catalog.model import Catalog, RunningTable
+from discreet.catalog.model import Catalog
 from discreet.catalog.sample import MAX_SAMPLE_ROWS, made_up_catalog, open_made_up, sample
 from discreet.engines.base import Engine, Reader, RequestQueue
 from discreet.errors import InputError, NotFound
@@ -46,7 +46,6 @@ from discreet.release.postprocess import ComputedRows, check_outer, compute_oute
 from discreet.values import Cost
 
 if TYPE_CHECKING:
-    from discreet.release.declaration import RunningDeclaration
     from discreet.release.running import RunningCounter, RunningStream
 
 
@@ -235,23 +234,19 @@ class Warehouse:
         """
         from discreet.release.running import RunningStream
 
-        declared, declaration, engine, queue = self._running(name)
-        if declared.answers is None:
+        counter = self.running_counter(name, key)
+        answers = self.catalog.streams[name][1].answers
+        if answers is None:
             raise InputError(f"a service refreshes the stream {name!r} and keeps its answers, so it has no file")
-        return RunningStream(declaration, engine, queue, key, self._clock, Path(declared.answers))
+        return RunningStream(**vars(counter), answers=Path(answers))
 
     def running_counter(self, name: str, key: bytes | None = None) -> RunningCounter:
         """Return what computes the answers of a stream that the catalog declares, for a service that keeps them.
 
         Args and errors are those of `running`.
         """
-        from discreet.release.running import RunningCounter
-
-        _, declaration, engine, queue = self._running(name)
-        return RunningCounter(declaration, engine, queue, key, self._clock)
-
-    def _running(self, name: str) -> tuple[RunningTable, RunningDeclaration, Engine, RequestQueue]:
         from discreet.release.declaration import declare
+        from discreet.release.running import RunningCounter
 
         streams = self.catalog.streams
         if name not in streams:
@@ -273,7 +268,7 @@ class Warehouse:
             periods=declared.periods,
             pilot=declared.pilot,
         )
-        return declared, declaration, engine, self._open.queue(dataset)
+        return RunningCounter(declaration, engine, self._open.queue(dataset), key, self._clock)
 
     def sql(
         self,
