@@ -19,10 +19,10 @@ from .test_running_exact import OTHERS, OWN, ROOT, law, noisy, small
 
 SQUARE, MASS = Fraction(mu_gaussian(4.0, 5e-9)) ** 2, Fraction(5, 10**9)
 LEVELS = [
-    (small(2, 0.01), small(Fraction(3, 2), 0.5)),
-    (small(3, 0.02), small(2, 0.5)),
-    (small(3, 0.02), small(1, 0.5)),
-    (small(1, 0.02), small(1, 0.5)),
+    (small(2, 0.01, 1), small(Fraction(3, 2), 0.5, 1)),
+    (small(3, 0.02, 3), small(2, 0.5, 1)),
+    (small(3, 0.02, 2), small(1, 0.5, 1)),
+    (small(1, 0.02, 1), small(1, 0.5, 1)),
 ]
 
 
@@ -113,7 +113,7 @@ def test_all_parts_together_cost_what_was_declared(periods, pilot):
     sigma = math.sqrt(stream.listing.variance)
     half = stream.listing.threshold(1) - stream.least - 0.5
     assert tests * norm.sf(half / sigma) <= MASS
-    assert stream.least == math.ceil(sigma)
+    assert stream.least == math.ceil(sigma / 2)
 
 
 def test_the_pilot_chooses_the_bounds():

@@ -29,11 +29,11 @@ ERASED = ((1, 0), (2, 0), (2, 1), (3, 1), (5, 1), (40, 2))
 OWN = ((1, 1), (0, 1))
 
 
-def small(sigma, tail):
-    """Return a stream of two days and one item of a user, whose quantile has the tail *tail*."""
+def small(sigma, tail, least):
+    """Return a stream of two days and one item of a user, whose quantile has the tail *tail*; *least* is m."""
     stream = RunningCounts.within(2, 1, *price(2, 1.0, Fraction(1, 10**3)))
     quantile = Fraction(math.ceil(norm.isf(tail) * 1024), 1024)
-    return dataclasses.replace(stream, variance=Fraction(sigma) ** 2, quantile=quantile)
+    return dataclasses.replace(stream, variance=Fraction(sigma) ** 2, quantile=quantile, least=least)
 
 
 def noisy(stream, counts, error=None, hidden_below=-math.inf):
@@ -113,10 +113,17 @@ def excess(stream, worlds, error=None, union="both days", half=0.5):
     return worst
 
 
-STREAMS = [small(2, 0.01), small(Fraction(3, 2), 0.05), small(2, 5e-7), small(Fraction(1, 2), 0.02), small(3, 0.02)]
+STREAMS = [
+    small(2, 0.01, 2),
+    small(2, 0.01, 1),
+    small(Fraction(3, 2), 0.05, 2),
+    small(2, 5e-7, 2),
+    small(Fraction(1, 2), 0.02, 1),
+    small(3, 0.02, 3),
+]
 
 
-@pytest.mark.parametrize("stream", STREAMS, ids=["2", "1.5", "rare", "m=1", "m=3"])
+@pytest.mark.parametrize("stream", STREAMS, ids=["2", "2, m=1", "1.5", "rare", "m=1", "m=3"])
 def test_two_days_satisfy_the_theorem(stream):
     """I1 for streams: every answer of two days, on every pair of neighbours, also where others are erased between."""
     assert excess(stream, OTHERS) <= 1e-9
@@ -164,7 +171,7 @@ def counted(stream, counts, secret):
 @pytest.mark.parametrize("counts", [(9, 9), (2, 12), (1, 9), (0, 1)])
 def test_what_is_released_has_that_law(counts):
     """Chi-square of 30,000 released pairs of days; the law with fresh noise, or without the list, does not fit."""
-    stream = small(2, 0.01)
+    stream = small(2, 0.01, 2)
     observed = counted(stream, counts, b"thirty-two bytes of a public key")
 
     def fit(error):
@@ -195,7 +202,7 @@ def test_the_parameters_spend_what_was_declared_and_not_more(periods, groups, ep
     mu = math.sqrt(2 * stream.rho)
     assert 0.99 * mu**2 < groups * gamma[-1] / float(stream.variance) <= mu**2
     assert 0.49 < delta_gaussian(mu, epsilon) / float(delta) <= 0.5
-    assert stream.least == math.ceil(math.sqrt(stream.variance))
+    assert stream.least == math.ceil(math.sqrt(stream.variance) / 2)
     tails = [
         norm.sf((stream.threshold(day) - stream.least - 0.5) / math.sqrt(float(stream.variance) * gamma[day - 1]))
         for day in {1, 2, periods // 2 + 1, periods}
@@ -212,13 +219,13 @@ def test_a_threshold_that_may_be_a_whole_number_is_the_next_one():
     """Roots and products are floats: 10.5 + 1/2 may stand for a little more than 11."""
     for whole in range(2, 40):
         quantile = Fraction(2 * whole - 1, 4)
-        stream = dataclasses.replace(small(2, 0.01), variance=4 / Fraction(squared_sums(1)[-1]), quantile=quantile)
+        stream = dataclasses.replace(small(2, 0.01, 2), variance=4 / Fraction(squared_sums(1)[-1]), quantile=quantile)
         assert stream.threshold(1) == stream.least + whole + 1
 
 
 def test_released_counts_are_those_with_noise_and_state_its_spread():
     """The noise of the day is added; its variance is sigma^2 gamma_t and 1/12 for rounding."""
-    stream = small(2, 0.01)
+    stream = small(2, 0.01, 2)
     noise = CorrelatedGaussians(b"thirty-two bytes of a public key", "spread", stream.variance)
     names = [b"%d" % k for k in range(9)]
     for day, gamma in ((1, 1), (2, 1.25)):
@@ -229,7 +236,7 @@ def test_released_counts_are_those_with_noise_and_state_its_spread():
 
 def test_equal_noisy_counts_are_in_the_order_of_their_labels():
     """The order of the head, that of the true counts, must not show in the answer."""
-    stream = small(2, 0.01)
+    stream = small(2, 0.01, 2)
     noise = CorrelatedGaussians(b"thirty-two bytes of a public key", "order", stream.variance)
     names = [f"{k * 7919 % 1000:03}".encode() for k in range(200)]
     positions, counts = stream.release(np.arange(239, 39, -1), np.ones(200, dtype=bool), names, 1, noise)
@@ -243,7 +250,7 @@ def test_what_is_out_of_range_is_refused():
     for periods, groups in ((0, 1), (MAX_RUNNING_PERIODS + 1, 1), (2, 0), (2, MAX_RUNNING_GROUPS + 1)):
         with pytest.raises(InputError, match="from 1 to"):
             RunningCounts.within(periods, groups, *price(periods, 1.0, Fraction(1, 10**8)))
-    stream = small(2, 0.01)
+    stream = small(2, 0.01, 2)
     for day, variance in ((0, stream.variance), (3, stream.variance), (1, stream.variance + 1)):
         noise = CorrelatedGaussians(b"thirty-two bytes of a public key", "x", variance)
         with pytest.raises(InvariantViolated, match="belongs to its stream"):

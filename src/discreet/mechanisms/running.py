@@ -25,7 +25,7 @@ class RunningCounts:
 
     A user counts for the first C items that the user had, in the order of days. On day t, with noise
     Z = `CorrelatedGaussians` of variance sigma^2, an item of h users is listed, with its day, if h >= m and
-    h + Z >= m + ceil(z sigma sqrt(gamma_t) + 1/2), where m = ceil(sigma). From its day on, h + Z is published
+    h + Z >= m + ceil(z sigma sqrt(gamma_t) + 1/2), where m = ceil(sigma / 2). From its day on, h + Z is published
     on every day. sigma^2 >= C gamma_T / mu^2, and Pr[N(0, 1) > z] <= beta / (C T).
 
     All that is published costs rho = mu^2 / 2 and loses beta; it satisfies (epsilon, beta + curve of mu at epsilon).
@@ -35,6 +35,8 @@ class RunningCounts:
         groups_per_user: C.
         variance: sigma^2, a multiple of 1/1024.
         quantile: z, a multiple of 1/1024.
+        least: m: items with fewer users are not listed, whatever their noise, so that engines need not return them. The
+            theorem holds for every m from 1 on; a smaller one lists more, and takes longer.
         rho: mu^2 / 2.
         mass: beta.
     """
@@ -43,6 +45,7 @@ class RunningCounts:
     groups_per_user: int
     variance: Fraction
     quantile: Fraction
+    least: int
     rho: Fraction
     mass: Fraction
 
@@ -59,19 +62,14 @@ class RunningCounts:
             raise InputError(
                 f"groups_per_user is from 1 to {MAX_RUNNING_GROUPS:,} for running counts, not {groups_per_user:,}"
             )
-        variance = groups_per_user * Fraction(squared_sums(periods)[-1]) / square
-        quantile = normal_quantile(float_below(mass / (groups_per_user * periods)))
-        numbers = _rounded_up(variance), _rounded_up(Fraction(quantile)), square / 2, mass
-        return cls(periods, groups_per_user, *numbers)
+        variance = _rounded_up(groups_per_user * Fraction(squared_sums(periods)[-1]) / square)
+        quantile = _rounded_up(Fraction(normal_quantile(float_below(mass / (groups_per_user * periods)))))
+        least = math.isqrt(math.ceil(variance / 4) - 1) + 1
+        return cls(periods, groups_per_user, variance, quantile, least, square / 2, mass)
 
     def worst_cost(self) -> Cost:
         """Return the cost of the whole stream, which is charged when it begins."""
         return Cost(self.rho, self.mass)
-
-    @property
-    def least(self) -> int:
-        """M: items with fewer users are not listed, whatever their noise, so that engines need not return them."""
-        return math.isqrt(math.ceil(self.variance) - 1) + 1
 
     def std_errors(self, days: Sequence[int] | NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the standard deviations of the noise on *days*, from 1 on."""
@@ -206,11 +204,6 @@ class CorrectedCounts:
         return self.counting or self.listing
 
     @property
-    def periods(self) -> int:
-        """T, the number of periods."""
-        return self.listing.periods
-
-    @property
     def mass(self) -> Fraction:
         """Beta, all of which listing loses."""
         return self.listing.mass
@@ -233,7 +226,7 @@ class CorrectedCounts:
     @property
     def window(self) -> int:
         """The number of days whose arrivals decide the kept share of a day in two levels."""
-        return max(_SHORTEST_WINDOW, self.periods // 8)
+        return max(_SHORTEST_WINDOW, self.listing.periods // 10)
 
     def worst_cost(self) -> Cost:
         """Return the cost of the whole stream, which is charged when it begins."""
@@ -256,7 +249,7 @@ class CorrectedCounts:
 
     def _cut_off(self, reached: NDArray[np.int64]) -> float:
         """Return the number of pairs beyond the bound: in geometric progression between two places."""
-        error = math.sqrt(float(self.places_variance) * float(squared_sums(self.periods)[-1]))
+        error = math.sqrt(float(self.places_variance) * float(squared_sums(self.listing.periods)[-1]))
         significant = (_SIGNIFICANT_IN_ONE_LEVEL if self.counting is None else _SIGNIFICANT) * error
         users = np.minimum.accumulate(np.where(reached < significant, 0, reached))
         total = 0.0

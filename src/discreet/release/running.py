@@ -43,7 +43,8 @@ from discreet.values import Cost, ExactHead, float_above
 if sys.platform != "win32":
     import fcntl
 
-FORMAT = "discreet-running-1"
+FORMAT = "discreet-running-2"
+"""Part of every key. Another one ends the streams of earlier versions: their constants or noise are others."""
 _STATE = b"discreet-running"
 _USERS = "users"
 _LEVEL = TypeAdapter(RunningCounts)
@@ -90,8 +91,8 @@ class RunningCounter:
         check_arrivals(self.engine)
         self.engine.check(self._request(mechanism, self.declaration.periods))
         fixed = {"id": os.urandom(16).hex()} | self.declaration.to_dict()
-        numbers = ("variance", "quantile", "rho", "mass") if isinstance(mechanism, RunningCounts) else ("rho", "mass")
-        fixed |= {name: str(getattr(mechanism, name)) for name in numbers}
+        of_level = ("variance", "quantile", "least") if isinstance(mechanism, RunningCounts) else ()
+        fixed |= {name: str(getattr(mechanism, name)) for name in (*of_level, "rho", "mass")}
         return RunningState(json.dumps(fixed), [], pa.table({})), mechanism.worst_cost()
 
     def answer(self, state: RunningState, number: int, *, erased: bool) -> RunningState:
@@ -241,7 +242,10 @@ class RunningCounter:
                     "another declaration is another stream, with its own name and price"
                 )
         if self.key is not None and state["key"] != self._derived("key", state["declared"]).hex():
-            raise InputError(f"the stream of {name} has another key; with a new one it would show its counts")
+            raise InputError(
+                f"the stream of {name} has another key, or an earlier version began it; with new noise it would show "
+                "its counts, so begin another one"
+            )
         corrected = None if state["corrected"] is None else CorrectedState.of_dict(state["corrected"])
         answered = [AnsweredPeriod(*period) for period in state["answered"]]
         return RunningState(state["declared"], answered, rows, corrected)
