@@ -11,11 +11,11 @@ import pytest
 
 from discreet.accounting.laplace import rho_laplace
 from discreet.mechanisms import KnownAuto, Likely, Request, SelectVerify, TwoRound, UnknownGumbel, auto
-from discreet.mechanisms.auto import Auto
+from discreet.mechanisms.auto import Auto, hidden_epsilon
 from discreet.mechanisms.light import Cap, Light
 from discreet.mechanisms.two_round import COST_UNIT, SCALES, Sizes, are_few, most_second, second_epsilon
 from discreet.mechanisms.unknown_gumbel import AnchoredGumbel
-from discreet.noise import KeyedBits
+from discreet.noise import DiscreteLaplace, KeyedBits
 from discreet.testing.pairs import ArrayPairs, in_batches
 from discreet.values import Cost, ExactHead
 
@@ -235,7 +235,8 @@ def test_a_price_without_one_round_has_the_range_of_the_head_alone():
 
 def sizes(users_per_noise, continued_per_noise):
     """Return a histogram of a table whose two rounds have these ratios of users to noise."""
-    return Sizes(np.array([12344.4]), np.array([12344.4]), 5.26, 1.0, 1.0, users_per_noise, continued_per_noise)
+    users = np.array([12344.4])
+    return Sizes(users, users, 5.26, 1.0, 1.0, users_per_noise, continued_per_noise, 0.0, users)
 
 
 @pytest.mark.parametrize(
@@ -254,7 +255,7 @@ def sizes(users_per_noise, continued_per_noise):
 def test_two_rounds_are_taken_where_there_are_many_users_for_the_noise(users, continued, chosen, monkeypatch):
     """285 per noise of an item, 130 if popular items are no obstacle, unless a hidden tail lowers it by over 1.9."""
     monkeypatch.setattr(TwoRound, "measure_sizes", lambda *_: sizes(users, continued))
-    monkeypatch.setattr(Light, "cap", lambda *_: None)
+    monkeypatch.setattr(Light, "cap", lambda *_, **__: None)
     outcome = Auto.at_epsilon(Fraction(1), DELTA, REQUEST).release(ArrayPairs([1, 2, 3], [0, 0, 1]), bits())
     assert outcome.chosen == ("head" if chosen == "head" else "two-round")
     start = {"two-round": "many", "enough": "enough", "head": "few"}[chosen]
@@ -271,7 +272,7 @@ def test_two_rounds_need_fewer_users_who_all_have_about_as_many_items(users, man
     by_size = np.zeros(SCALES)
     by_size[[6, 10]] = [users, many]
     monkeypatch.setattr(TwoRound, "measure_sizes", lambda *_: replace(sizes(100.0, 100.0), by_size=by_size))
-    monkeypatch.setattr(Light, "cap", lambda *_: None)
+    monkeypatch.setattr(Light, "cap", lambda *_, **__: None)
     monkeypatch.setattr(Auto, "_gap", lambda *_: (0, 1))
     outcome = Auto.at_epsilon(Fraction(1), DELTA, replace(REQUEST, k=k)).release(
         ArrayPairs([1, 2, 3], [0, 0, 1]), bits()
@@ -289,7 +290,7 @@ def bits():
 def test_popular_items_decide_between_the_head_and_two_rounds(size, chosen, k, monkeypatch):
     """The noisy count at rank 50, beside a fifth of the users; for a top k, only the ratio of users to noise does."""
     monkeypatch.setattr(TwoRound, "measure_sizes", lambda *_: sizes(200.0, 200.0))
-    monkeypatch.setattr(Light, "cap", lambda *_: None)
+    monkeypatch.setattr(Light, "cap", lambda *_, **__: None)
     pairs = ArrayPairs(np.tile(np.arange(size), 55), np.repeat(np.arange(55), size))
     mechanism = Auto.at_epsilon(Fraction(2), DELTA, replace(REQUEST, k=k))
     monkeypatch.setattr(Auto, "_gap", lambda *_: (0, 1))
@@ -603,18 +604,80 @@ def test_counts_of_a_race_have_the_stated_error(k):
 )
 def test_one_round_is_taken_where_a_cap_is_possible(items, why, monkeypatch):
     """It is asked with the histogram and the mu of two rounds, and costs the histogram beside its own."""
-    asked, measured = [], replace(sizes(9.0, 9.0), by_size=np.array([6_000.0]))
+    asked, measured = [], replace(sizes(9.0, 9.0), by_size=np.array([6_000.0, 0.0]))
     monkeypatch.setattr(TwoRound, "measure_sizes", lambda *_: measured)
-    monkeypatch.setattr(Light, "cap", lambda *args: asked.append(args) or Cap(items, 0.931, 0.0, 0.0))
+    monkeypatch.setattr(Light, "cap", lambda *args, **_: asked.append(args) or Cap(items, 0.931, 0.0, 0.0))
     mechanism = Auto.at_epsilon(Fraction(1), DELTA, REQUEST)
     pairs = ArrayPairs(np.arange(6_000), [*np.repeat([0, 1], 250), *range(2, 552)] + [*range(2, 552)] * 9)
     outcome = mechanism.release(pairs, bits())
     assert asked == [(mechanism.light, measured, float(mechanism.two_round.mu))]
     assert (outcome.chosen, outcome.why) == ("light", why)
-    alone = mechanism.light.release(Cap(items, 0.931, 0.0, 0.0), pairs, bits())
+    hidden = hidden_epsilon(mechanism.light.epsilon, 6_000) if items > 1 else 0
+    light = replace(mechanism.light, epsilon=mechanism.light.epsilon - hidden)
+    alone = light.release(Cap(items, 0.931, 0.0, 0.0), pairs, bits())
     assert len(outcome.positions) == 2
     assert outcome.counts.tolist() == alone.counts.tolist()
-    assert outcome.cost == mechanism.light.worst_cost() + Cost(sum(cost_of_tests(mechanism)))
+    spent = Cost(rho_laplace(hidden, 1)) if hidden else Cost()
+    assert outcome.cost == light.worst_cost() + spent + Cost(sum(cost_of_tests(mechanism)))
+    assert outcome.cost.within(mechanism.worst_cost())
+
+
+def heavy_users(heavy):
+    """Return pairs of 6,000 users with one to three items, and *heavy* with 40 times as many."""
+    rng = np.random.default_rng(3)
+    sizes_ = rng.integers(1, 3, 6_000, endpoint=True)
+    sizes_[:heavy] *= 40
+    weights = 1 / np.arange(1, 501)
+    return ArrayPairs(np.repeat(np.arange(6_000), sizes_), rng.choice(500, sizes_.sum(), p=weights / weights.sum()))
+
+
+@pytest.mark.parametrize(("heavy", "k", "chosen"), [(0, None, "light"), (60, None, "head"), (60, 3, "unknown-gumbel")])
+def test_few_users_with_very_many_items_are_counted_before_one_round(heavy, k, chosen, monkeypatch):
+    """The histogram hides them, and a cap would take most of their items; the count is paid by what follows."""
+    mechanism = Auto.at_epsilon(Fraction(4), DELTA, replace(REQUEST, k=k))
+    pairs = heavy_users(heavy)
+    # With a k, a gap with which the race is complete but too imprecise to be taken at once.
+    monkeypatch.setattr(Auto, "_is_precise", lambda *_: False)
+    monkeypatch.setattr(TwoRound, "leads", lambda *_: False)
+    outcomes = [mechanism.release(pairs, KeyedBits(bytes(32), number)) for number in range(10)]
+    why = {"light": "most users", "head": "some users have many items", "unknown-gumbel": "count 3"}[chosen]
+    paid = {"light": mechanism.light, "head": mechanism.second_head, "unknown-gumbel": mechanism.second_race}[chosen]
+    covered = []
+    for number, outcome in enumerate(outcomes):
+        if outcome.chosen == chosen and outcome.std_errors.min() >= getattr(mechanism.second_race, "std_error", 0):
+            users = mechanism.two_round.measure_sizes(pairs, KeyedBits(bytes(32), number)).users
+            hidden = hidden_epsilon(mechanism.light.epsilon, users)
+            assert float(hidden) == pytest.approx(400 * math.sqrt(2) / 6_000, rel=0.02)
+            branch = replace(paid, epsilon=paid.epsilon - hidden) if chosen == "light" else paid
+            tests = Cost(rho_laplace(hidden, 1)) + Cost(sum(cost_of_tests(mechanism)))
+            assert outcome.cost.within(branch.worst_cost() + tests)
+            assert outcome.why.startswith(why)
+            truth = pairs.counts[outcome.positions]
+            covered.append((outcome.low <= truth) & (truth <= outcome.high))
+    assert len(covered) >= 7
+    assert np.concatenate(covered).mean() >= 0.93
+
+
+@pytest.mark.parametrize(("cap", "above"), [(2, 3 + 16 + 16), (6, 16 + 16)])
+def test_a_user_moves_the_items_above_a_cap_by_no_more_than_the_noise_is_for(cap, above, monkeypatch):
+    """At most 16 of each user count, whatever the user has, and the noise has 16 over epsilon as its scale."""
+    baskets = [1, 2, 2, 5, 30, 400]
+    pairs = ArrayPairs(np.repeat(np.arange(6), baskets), np.concatenate([np.arange(n) for n in baskets]))
+    assert [hidden_epsilon(Fraction(epsilon), 10) for epsilon in (8, 200)] == [Fraction(1, 4), 1]
+    scales = []
+    mechanism = Auto.at_epsilon(Fraction(1), DELTA, REQUEST)
+    error = DiscreteLaplace(160).std
+    shown = replace(sizes(9.0, 9.0), by_size=np.array([9.0, 2.0, 0.0]))
+
+    def draw(noise, *_):
+        scales.append(noise.scale)
+        return np.zeros(1, dtype=np.int64)
+
+    monkeypatch.setattr(DiscreteLaplace, "draw", draw)
+    for least, hides in ((above + 0.1, False), (above - 0.1, True)):
+        monkeypatch.setattr(auto, "HIDDEN_EVIDENCE", least / error)
+        assert mechanism._hides(Cap(cap, 1.0, 0.0, 0.0), Fraction(1, 10), shown, pairs, bits()) == hides
+    assert scales == [160, 160]
 
 
 def test_a_race_is_taken_from_the_least_gap_on(monkeypatch):
@@ -719,7 +782,7 @@ def test_positions_of_the_head_are_item_numbers(monkeypatch):
     sizes_ = [3, 4000, 7, 9000, 5000]
     pairs = ArrayPairs(np.concatenate([np.arange(n) for n in sizes_]), np.repeat(np.arange(5), sizes_))
     monkeypatch.setattr(TwoRound, "measure_sizes", lambda *_: sizes(1.0, 1.0))
-    monkeypatch.setattr(Light, "cap", lambda *_: None)
+    monkeypatch.setattr(Light, "cap", lambda *_, **__: None)
     mechanism = Auto.at_epsilon(Fraction(8), DELTA, Request(None, 2))
     outcome = mechanism.release(pairs, bits())
     alone = mechanism.head.release(ExactHead(np.array([9000, 5000, 4000]), 2), bits())

@@ -15,7 +15,7 @@ import pytest
 
 from discreet.accounting.laplace import rho_laplace
 from discreet.mechanisms import Request, light
-from discreet.mechanisms.auto import Auto
+from discreet.mechanisms.auto import Auto, hidden_epsilon
 from discreet.mechanisms.light import CAPS, SPLIT, Cap, Light, measured
 from discreet.mechanisms.two_round import Sizes
 from discreet.noise import DiscreteLaplace, KeyedBits
@@ -250,7 +250,10 @@ def test_a_cap_is_taken_where_users_have_up_to_so_many_items(most):
     assert accurate.sum() > 1.1 * len(other.positions)
     assert np.mean((outcome.low <= true) & (true <= outcome.high)) > 0.93
     tests = auto.two_round.budget.histogram + int(auto.two_round.mu**2 * 2**40 / 499)
-    assert outcome.cost == auto.light.worst_cost() + Cost(Fraction(tests, 2**41))
+    hidden = hidden_epsilon(auto.light.epsilon, auto.two_round.measure_sizes(pairs, bits()).users)
+    light = replace(auto.light, epsilon=auto.light.epsilon - hidden)
+    assert outcome.cost == light.worst_cost() + Cost(rho_laplace(hidden, 1)) + Cost(Fraction(tests, 2**41))
+    assert outcome.cost.within(auto.light.worst_cost() + Cost(Fraction(tests, 2**41)))
 
 
 def test_two_rounds_are_taken_where_a_cap_would_remove_too_much():
@@ -362,9 +365,10 @@ def test_a_release_follows_from_what_it_drew(epsilon, error, k, cap):
     assert (labels.ordered, labels.complete, labels.cost) == (True, outcome.complete, outcome.cost)
 
 
-def sizes(by_size, continued):
+def sizes(by_size, continued, likely=None):
     """Return a histogram of users by their number of items, as the first step of two rounds measures it."""
-    return Sizes(np.array(by_size), np.array(continued), 1.0, 1.0, 1.0, 1.0, 1.0)
+    likely = by_size if likely is None else likely
+    return Sizes(np.array(by_size), np.array(continued), 1.0, 1.0, 1.0, 1.0, 1.0, 0.0, np.array(likely))
 
 
 @pytest.mark.parametrize("items", CAPS)
@@ -387,6 +391,9 @@ def test_a_cap_loses_what_the_histogram_says(items):
     assert cap.unseen == pytest.approx(math.hypot(0.5 * math.sqrt(loss(more, 2)), hidden) / cap.kept)
     assert measured(items, sizes([0.0] * 7, [0.0] * 7)) == Cap(items, 1.0, math.inf, 0.0)
     assert measured(items, sizes([0.5] + [0.0] * 6, [0.5] + [0.0] * 6)) == Cap(items, 1.0, 0.0, 0.0)
+    probable = measured(items, sizes(by_size, by_size, more))
+    assert probable.hidden == cap.unseen
+    assert cap.hidden == probable.unseen == pytest.approx(cap.spread / 2 / cap.kept)
     far = sizes([0.0] * 7 + [9.0], [0.0] * 7 + [9.0])
     assert measured(items, far).kept == 0.05
     assert measured(items, far, np.ones(6)).kept == 0.05
@@ -412,10 +419,10 @@ def test_a_split_of_the_histogram_shows_what_a_cap_loses(items):
     assert even == measured(items, sizes(by_size, more), np.ones(6))
 
 
-def test_larger_caps_need_a_split_and_no_users_whom_noise_may_hide(monkeypatch):
-    """Caps of one and two items do not."""
+def test_larger_caps_need_a_split_and_no_users_whom_noise_probably_hides(monkeypatch):
+    """No cap is taken if the histogram probably hides users above it; but one, none if users stand out beyond it."""
     mechanism = Light(Fraction(1), DELTA, TENTH)
-    caps = [Cap(items, 1.0, 0.0, 0.15) for items in CAPS]
+    caps = [Cap(items, 1.0, 0.0, 0.9, 0.1) for items in CAPS]
     monkeypatch.setattr(light, "measured", lambda items, *_: caps[items - 1])
     histogram = sizes([9.0], [9.0])
     strays = replace(histogram, stray=3.51)
@@ -426,12 +433,15 @@ def test_larger_caps_need_a_split_and_no_users_whom_noise_may_hide(monkeypatch):
         return None if cap is None else cap.items
 
     assert chosen(histogram, None) == chosen(histogram, even) == chosen(strays, even) == 1
+    caps[0] = Cap(1, 1.0, 0.0, 0.0, 0.1001)
+    assert [chosen(histogram, None), chosen(histogram, even), chosen(strays, even)] == [2, 2, None]
+    assert chosen(replace(histogram, stray=3.5), even) == 2
+    assert mechanism.cap(histogram, 0.1, most_hidden=math.inf).items == 1
     caps[0] = caps[1] = Cap(1, 1.0, 0.13, 0.0)
     assert [chosen(histogram, None), chosen(histogram, even), chosen(strays, even)] == [None, 3, None]
     assert mechanism.may_have_cap(histogram, 0.1)
     assert not mechanism.may_have_cap(strays, 0.1)
-    assert chosen(replace(histogram, stray=3.5), even) == 3
-    caps[2] = Cap(3, 1.0, 0.0, 0.1501)
+    caps[2] = Cap(3, 1.0, 0.0, 0.0, 0.1001)
     assert chosen(histogram, even) == 4
     caps[5] = Cap(6, 1.0, 0.0, 0.0)
     caps[3] = caps[4] = Cap(4, 0.6, 0.0, 0.0)

@@ -296,7 +296,7 @@ def test_bits_of_noise_that_values_share_are_others_and_the_name_is_the_same():
         f"{keys.DRAWING}, graded": [
             TwoRound.at_epsilon(Fraction(1), Fraction(1, 10**8), Request(None, 9)),
         ],
-        f"{keys.DRAWING}, again, {auto.second_head.limit.rho}": [auto],
+        f"{keys.DRAWING}, hidden, {auto.second_head.limit.rho}": [auto],
     }
     for order, mechanisms in orders.items():
         assert [keys.drawing(mechanism) for mechanism in mechanisms] == [order] * len(mechanisms)

@@ -14,7 +14,7 @@ from discreet.accounting.convert import floor_bits
 from discreet.accounting.gaussian import epsilon_of_branch, mu_gaussian, rho_after_second_test, rho_of_branch
 from discreet.accounting.laplace import rho_laplace
 from discreet.mechanisms.base import UNNAMED, Expectation, Likely, Request, WithoutSteps
-from discreet.mechanisms.light import SPLIT, Cap, Light
+from discreet.mechanisms.light import MAX_HIDDEN, SPLIT, Cap, Light, mean_sizes
 from discreet.mechanisms.select_verify import SelectVerify
 from discreet.mechanisms.two_round import (
     COST_UNIT,
@@ -30,6 +30,7 @@ from discreet.mechanisms.two_round import (
     continued,
     most_second,
     second_epsilon,
+    with_likely_tail,
 )
 from discreet.mechanisms.unknown_gumbel import AnchoredGumbel
 from discreet.noise import Bits, DiscreteLaplace
@@ -97,6 +98,19 @@ FEWER_USERS_PER_CLIPPING = 150
 MOST = 0.6
 """The largest share of users with one or two items at which the others, who are visible, have so many of the pairs that
 noise hardly hides most of them."""
+
+HIDDEN_ITEMS = 16
+"""A user's items above a cap from 2 on are counted up to this number: of a few users with more, whom noise hides, a cap
+takes most, and a table where all users have one item hardly has any."""
+
+USERS_PER_HIDDEN_USER = 400
+"""The noise of that count, in users with so many items above the cap, is at least this part of all users."""
+
+HIDDEN_SHARE = Fraction(1, 32)
+"""The largest share of the epsilon of one round for it."""
+
+HIDDEN_EVIDENCE = 2.5
+"""One round is not taken if it is more standard errors above what the histogram shows."""
 
 FEW_ITEMS = 16
 """Two rounds are chosen there if hardly any user has an item that is not among so many."""
@@ -260,7 +274,7 @@ class Auto(WithoutSteps):
                 return self._second(sizes, gap, pairs, bits)
             # Two rounds clip users whom noise hides unless items are very few.
             most = FEW_ITEMS if are_few(sizes.by_size, error, FEWER_USERS_PER_CLIPPING) else DENSE
-            outcome = self._one_round(cap, sizes, signal, most, pairs, bits)
+            outcome = self._one_round(cap, sizes, gap, signal, most, pairs, bits)
             if outcome is not None:
                 return outcome
         if self.race is not None and complete and not (leads and self.two_round.leading_error < self.race.std_error):
@@ -315,7 +329,8 @@ class Auto(WithoutSteps):
         """
         mu = float(self.two_round.mu)
         signal = _share_precision(self.two_round, SIGNAL_SHARE)
-        cap = self.light.cap(sizes, mu)
+        few = are_few(sizes.by_size, self.two_round.histogram_error, USERS_PER_SECOND_HISTOGRAM)
+        cap = self.light.cap(sizes, mu, most_hidden=math.inf if few else MAX_HIDDEN)
         enough = 20 * DENSE_EVIDENCE * math.sqrt(2 * COST_UNIT / signal) <= sizes.users
         if cap is None and enough and split and self.light.may_have_cap(sizes, mu):
             signal //= 2  # the rest is for the number that follows
@@ -331,9 +346,13 @@ class Auto(WithoutSteps):
         if cap is not None:
             outcome = light.release(cap, pairs, bits)
             return self._with_tests(replace(outcome, cost=outcome.cost + spent), "light", cap.why)
+        why = "few users, and a second count of their numbers of items shows that too many have many"
+        return self._head_or_race(gap, spent, why, pairs, bits)
+
+    def _head_or_race(self, gap: int, spent: Cost, why: str, pairs: HeadAndPairs, bits: Bits) -> Outcome:
+        """Release from the head, or by a complete race, after a second test that cost *spent*."""
         numbers, head = self._head_of(pairs)
         chosen: SelectVerify | AnchoredGumbel = self.second_head
-        why = "few users, and a second count of their numbers of items shows that too many have many"
         if self.second_race is not None and gap >= (needed := self._needed(self.second_race)):
             chosen = self.second_race
             why = self._why_complete(gap, needed)
@@ -352,20 +371,44 @@ class Auto(WithoutSteps):
         users = pairs.users_by_size(2 ** np.arange(SCALES)) + noise.draw(bits, "sizes again", SCALES)
         noisy = users.astype(np.float64)
         by_size = believable(noisy, noise.std, SECOND_EVIDENCE)
-        again = replace(sizes, by_size=by_size, continued=continued(noisy, noise.std, SECOND_EVIDENCE, 1.0))
+        tail = continued(noisy, noise.std, SECOND_EVIDENCE, 1.0)
+        likely = with_likely_tail(noisy, noise.std, SECOND_EVIDENCE)
+        again = replace(sizes, by_size=by_size, continued=tail, likely=likely, stray=0.0)
         light = replace(self.light, epsilon=self.light.epsilon - epsilon)
         return self.light.cap(again, float(self.two_round.mu)), light, Cost(rho_laplace(epsilon, 1))
 
     def _one_round(
-        self, cap: Cap, sizes: Sizes, signal: int, most: int, pairs: HeadAndPairs, bits: Bits
+        self, cap: Cap, sizes: Sizes, gap: int, signal: int, most: int, pairs: HeadAndPairs, bits: Bits
     ) -> Outcome | None:
-        """Release by one round, or return None if hardly any user has an item outside the *most* largest."""
+        """Release by one round, or from the head or by a complete race if hidden users have too many items for it.
+
+        Returns None if hardly any user has an item outside the *most* largest.
+        """
+        epsilon = Fraction(0) if cap.items == 1 else hidden_epsilon(self.light.epsilon, sizes.users)
         watched = _Watched(pairs, most)
-        outcome = self.light.release(cap, watched, bits)
+        light = replace(self.light, epsilon=self.light.epsilon - epsilon)
+        outcome = light.release(cap, watched, bits)
         rest = self._noisy_rest(watched.rest, cap.items, signal, bits)
         if self._is_dense(rest, sizes, signal):
             return None  # what was computed is not shown
-        return self._with_tests(outcome, "light", cap.why)
+        if epsilon == 0:
+            return self._with_tests(outcome, "light", cap.why)
+        spent = Cost(rho_laplace(epsilon, 1))
+        if self._hides(cap, epsilon, sizes, pairs, bits):  # neither is it here
+            why = f"some users have many items, most of which a cap at {cap.items} would take"
+            return self._head_or_race(gap, spent, why, pairs, bits)
+        return self._with_tests(replace(outcome, cost=outcome.cost + spent), "light", cap.why)
+
+    def _hides(self, cap: Cap, epsilon: Fraction, sizes: Sizes, pairs: UserItemPairs, bits: Bits) -> bool:
+        """Return whether users have more items above *cap* than the histogram shows, by a count with noise.
+
+        At most `HIDDEN_ITEMS` of each user count, so that one user moves it by no more.
+        """
+        noise = DiscreteLaplace(HIDDEN_ITEMS / epsilon)
+        above = np.arange(HIDDEN_ITEMS + 1)
+        noisy = int(pairs.users_by_size(cap.items + above) @ above + noise.draw(bits, "items above the cap", 1)[0])
+        shown = sizes.by_size @ np.clip(mean_sizes(len(sizes.by_size)) - cap.items, 0, HIDDEN_ITEMS)
+        return noisy - float(shown) > HIDDEN_EVIDENCE * noise.std
 
     def _is_steep(self, most: float, sizes: Sizes, pairs: UserItemPairs, signal: int, bits: Bits) -> bool:
         """Return whether the items but the `FEW_ITEMS` largest have a part of the counts, and not too large a one.
@@ -431,6 +474,12 @@ class Auto(WithoutSteps):
         """Charge *outcome* with both tests: Theorem 2 holds as if sizes were always measured."""
         cost = outcome.cost + Cost(_tests(self.two_round))
         return replace(outcome, cost=cost, chosen=chosen, why=why)
+
+
+def hidden_epsilon(epsilon: Fraction, users: float) -> Fraction:
+    """Return what the count of items above a cap takes of *epsilon*, that of one round, as `most_second` allows."""
+    needed = Fraction(USERS_PER_HIDDEN_USER * math.sqrt(2) / max(users, 1.0))
+    return min(epsilon * HIDDEN_SHARE, most_second(epsilon), needed)
 
 
 class _Watched:

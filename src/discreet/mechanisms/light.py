@@ -21,12 +21,12 @@ CAPS = (1, 2, 3, 4, 5, 6)
 SPLIT = np.array([2, 3, 4, 5, 6, 7, 8, MAX_BASKET])
 """Bounds of a histogram that splits the bins of the first one up to 4 and 8 items, which caps from 3 on need."""
 
-MAX_UNSEEN = 1.5
-"""With a cap from 3 on, the largest `Cap.unseen`, per relative error: of a few users with very many items, whom noise
-hides, two rounds remove less."""
+MAX_HIDDEN = 1.0
+"""The largest `Cap.hidden`, per relative error."""
 
 MAX_STRAY = 3.5
-"""With a cap from 3 on, the largest `Sizes.stray`: such users may stand out though users with fewer items do not."""
+"""With a cap from 2 on, the largest `Sizes.stray`: users with many items may stand out though those with fewer do
+not."""
 
 GAIN = 1.3
 """A cap of c items is possible if epsilon is at least GAIN * sqrt(c) times the mu of two rounds: in a shared budget of
@@ -59,12 +59,14 @@ class Cap:
         spread: root mean square of the share that the cap removes from users.
         unseen: standard error of the share that the cap removes from an item, beyond the mean, if the noise of the
             histogram hides users with many items.
+        hidden: the same if it hides as many as is likely, and not as many as it may.
     """
 
     items: int
     kept: float
     spread: float
     unseen: float
+    hidden: float = 0.0
 
     @property
     def why(self) -> str:
@@ -137,22 +139,23 @@ class Light:
 
         return [items for items in CAPS if float(self.epsilon) >= gain(items) * mu * math.sqrt(items)]
 
-    def cap(self, sizes: Sizes, mu: float, split: Floats | None = None) -> Cap | None:
+    def cap(
+        self, sizes: Sizes, mu: float, split: Floats | None = None, *, most_hidden: float = MAX_HIDDEN
+    ) -> Cap | None:
         """Return the cap with the least noise, or None if two rounds are better than any.
 
         Args:
             sizes: the noisy histogram of users by their number of items.
             mu: of the two rounds.
             split: the noisy numbers of users with 3, 4, ..., 8 items; without it, only caps of 1 and 2 are considered.
+            most_hidden: the largest `Cap.hidden`, per relative error.
         """
-        most = 2 if split is None or sizes.stray > MAX_STRAY else CAPS[-1]
+        most = CAPS[-1] if split is not None else 2
+        if sizes.stray > MAX_STRAY:
+            most = 1
         share = float(self.relative_error)
         caps = [measured(items, sizes, split) for items in self.possible(mu) if items <= most]
-        possible = [
-            cap
-            for cap in caps
-            if cap.spread <= MAX_SPREAD * share and (cap.items <= 2 or cap.unseen <= MAX_UNSEEN * share)
-        ]
+        possible = [cap for cap in caps if cap.spread <= MAX_SPREAD * share and cap.hidden <= most_hidden * share]
         return min(possible, key=lambda cap: cap.items / cap.kept, default=None)
 
     def may_have_cap(self, sizes: Sizes, mu: float) -> bool:
@@ -220,17 +223,25 @@ def measured(items: int, sizes: Sizes, split: Floats | None = None) -> Cap:
         sizes: the noisy histogram of users by their number of items.
         split: noisy numbers of users with 3, 4, ..., 8 items, which split two of its bins; shape (6,).
     """
-    n = np.concatenate([[1.0, 2.0], 2.0 ** (np.arange(2, len(sizes.by_size)) - 0.5)])
+    n = mean_sizes(len(sizes.by_size))
     by_size = sizes.by_size
     with_tail = sizes.continued
+    likely = sizes.likely
     if split is not None:
         n = np.concatenate([np.arange(1.0, 9.0), n[4:]])
         by_size = _divided(by_size, split)
         with_tail = _divided(with_tail, split)
+        likely = _divided(likely, split)
     lost = 1 - np.where(n > CAPPED_BASKET * items, 0, np.minimum(1, items / n))
     if sizes.users <= 0:
         return Cap(items, 1.0, math.inf, 0.0)
-    return Cap(items, *loss_of_users(lost, n, by_size, with_tail))
+    _, _, hidden = loss_of_users(lost, n, by_size, likely)
+    return Cap(items, *loss_of_users(lost, n, by_size, with_tail), hidden)
+
+
+def mean_sizes(bins: int) -> Floats:
+    """Return the number of items of a typical user of each bin of 1, 2, 3 to 4, 5 to 8, ... items."""
+    return np.concatenate([[1.0, 2.0], 2.0 ** (np.arange(2, bins) - 0.5)])
 
 
 def loss_of_users(lost: Floats, n: Floats, users: Floats, tail: Floats) -> tuple[float, float, float]:

@@ -175,6 +175,7 @@ class Sizes:
         continued_per_noise: the same with a tail that holds no more users than were measured there.
         stray: the most users that one bin or two adjacent ones beyond the last bin of *by_size* have, in standard
             errors.
+        likely: *by_size* with the tail of *continued* in the size that fits what was measured best, at most whole.
     """
 
     by_size: Floats
@@ -184,7 +185,8 @@ class Sizes:
     typical: float
     users_per_noise: float
     continued_per_noise: float
-    stray: float = 0.0
+    stray: float
+    likely: Floats
 
     @property
     def users(self) -> float:
@@ -379,6 +381,7 @@ class TwoRound(WithoutSteps):
             users / (least * scale),
             users_beyond / (least * beyond),
             float(stray),
+            with_likely_tail(noisy, self.histogram_error, self.tuning.evidence),
         )
 
     @property
@@ -895,6 +898,17 @@ def continued(noisy: Floats, std: float, evidence: float, beyond: float) -> Floa
     tail[0] = max(tail[0], noisy[last + 1])  # a bin that just fails to be visible
     result[last + 1 :] = np.where(tail < 1, 0, tail)
     return result
+
+
+def with_likely_tail(noisy: Floats, std: float, evidence: float) -> Floats:
+    """Return the histogram with the tail that `continued` adds, in the size that fits the noisy bins best.
+
+    The bins count in proportion to the tail: the sum of all bins beyond it would be mostly noise.
+    """
+    result = believable(noisy, std, evidence)
+    tail = continued(noisy, std, evidence, math.inf) - result
+    size = float(noisy @ tail) / max(float(tail @ tail), 1e-9)
+    return result + min(max(size, 0.0), 1.0) * tail
 
 
 def _usual_items(by_size: Floats) -> int:

@@ -107,12 +107,12 @@ def drawing(mechanism: Mechanism | Each) -> str:
     Mechanisms over listed items drew independent noise before, in streams of the same labels; known-auto Gaussian noise
     for few items, and that of other caps for few users; privately bounded sums the noise of each sum's own bound, and
     their numbers of rows that of the declared bound; averages no noise of differences; two rounds the same noise,
-    widened by other factors, and of other widths for the largest items; and all that measure a histogram first chose
-    other scales by the same bins.
+    widened by other factors, and of other widths for the largest items; all that measure a histogram first chose other
+    scales by the same bins; and auto other caps, with all of epsilon for one round.
     """
     inner = mechanism.inner if isinstance(mechanism, Each) else mechanism
     if isinstance(inner, Auto):  # names of releases do not hold what the head after a second histogram may spend
-        return f"{DRAWING}, again, {inner.second_head.limit.rho}"
+        return f"{DRAWING}, hidden, {inner.second_head.limit.rho}"
     if isinstance(inner, TwoRound):
         return f"{DRAWING}, graded"
     if isinstance(inner, KnownAuto):
