@@ -86,6 +86,7 @@ class Epsilon(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     name = "float"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401, ARG002 - as in click
+        """Return the number, or raise `InputError`."""
         return number(value, "epsilon")
 
 
