@@ -28,8 +28,8 @@ WIDER_ABOVE = {
 }
 """Where upper ends of one round reach further than those of two rounds, which have four times its error.
 
-Noise may hide users with more than one item. To show that there are none would take 17 % of epsilon (docs/accuracy.md,
-Tails), and so 17 % of all precision; so no mechanism has both the least error and the nearest upper ends.
+Noise may hide users with more than one item. To show that there are none would take 17 % of epsilon,
+and so of all precision; so no mechanism has both the least error and the nearest upper ends.
 """
 
 COUNTED_RUNS = {("many items", 1.0): 10}
