@@ -214,7 +214,7 @@ def _try(name: str, items, seconds: dict[str, float]) -> None:
     _chosen = os.environ["CHANGE"] = name
     signal.signal(signal.SIGPROF, lambda *_: os._exit(36))  # a loop; in CPU seconds, however busy the machine is
     for item, following in zip(items, [*items[1:], None], strict=True):
-        signal.setitimer(signal.ITIMER_PROF, 1 + 10 * seconds[item.nodeid])
+        signal.setitimer(signal.ITIMER_PROF, 5 + 10 * seconds[item.nodeid])  # it may compute what tests share
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         if _failed:
             os._exit(1)

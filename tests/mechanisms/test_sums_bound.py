@@ -325,10 +325,12 @@ def test_a_choice_costs_a_quarter_of_the_sums_and_a_count_at_most():
 
 
 @pytest.mark.parametrize("kind", [KnownGumbelSums, ListedSums])
-def test_the_plan_spends_the_limit(kind):
-    """`within_cost` leaves room for the choice, and little more."""
+@pytest.mark.parametrize("rows", [None, 5])
+def test_the_plan_spends_the_limit(kind, rows):
+    """`within_cost` leaves room for the choice of each bound, and little more."""
     ranked = kind is KnownGumbelSums
-    request = Request(3 if ranked else None, 3, Sensitivity(2), counts=ranked, known_domain=True, summed=SUMMED)
+    summed = replace(SUMMED, rows=rows)
+    request = Request(3 if ranked else None, 3, Sensitivity(2), counts=ranked, known_domain=True, summed=summed)
     limit = Cost(Fraction(1, 10))
     made = kind.within_cost(limit, request)
     assert made.worst_cost().within(limit)

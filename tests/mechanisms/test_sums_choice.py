@@ -17,10 +17,11 @@ from discreet.mechanisms.sums import (
     KnownGumbelSums,
     KnownLaplaceSums,
     ListedSums,
+    ScaledSums,
     UnknownGumbelSums,
     UnknownLaplaceSums,
 )
-from discreet.mechanisms.two_round import believable
+from discreet.mechanisms.two_round import believable, continued
 from discreet.noise import KeyedBits
 from discreet.values import Cost, ExactHead, Sensitivity
 
@@ -108,6 +109,7 @@ def test_the_bound_has_the_least_noise_and_loss(noise, lengths, epsilon):
         ([-3.0, 3.0, 0.0], 0, (0.0, 0.0, 1.0)),
         ([-10.0, -20.0, -10.0], 0, (0.0, 0.0, 1.0)),
         ([25.5, -3.3, -3.4], 0, (0.0, 0.0, 0.04)),
+        ([9.0, 0.0, 0.0], 2, (0.0, 0.0, 0.0)),
     ],
 )
 def test_the_clipped_share_is_within_its_interval_and_the_interval_within_0_and_1(shares, chosen, expected):
@@ -115,6 +117,25 @@ def test_the_clipped_share_is_within_its_interval_and_the_interval_within_0_and_
     found = sums._clipping(7, np.array(shares), chosen, noise_of("gaussian", Fraction(2)), 0.9)
     assert found.bound == 7
     assert [round(value, 2) for value in (found.share, found.low, found.high)] == list(expected)
+
+
+def test_upper_ends_allow_for_the_tail_that_is_likely(monkeypatch):
+    """Where it takes more than two thirds: noise of standard error 20 hides the users at the larger bounds."""
+    monkeypatch.setattr(sums, "with_noise", lambda exact, *_: exact)
+    summed = SumBounds(0, 100, private=True)
+    bounds = np.sqrt(summed.squared_lengths(1))
+    users = np.array([100, 0, 50, 0, 0, 0, 0, 30])
+    scaled = ScaledSums(summed, 1, Fraction(10), "gaussian")
+    released = scaled.release(np.full((1, 8), 1000), users, 1, KeyedBits(bytes(32), 0))
+    likely = continued(users.astype(float), 20.0, 4.0, 0.0)
+    assert released.clipping.bound == 1
+    assert released.least == pytest.approx(np.minimum(0.72 * bounds, 1) @ likely / (0.72 * bounds @ likely))
+    assert released.least < released.share / 3
+
+
+def test_users_that_may_be_hidden_where_none_show_are_the_noisy_ones_and_the_errors():
+    """At least one of them."""
+    assert sums._with_hidden(np.array([3.0, -50.0, 10.0]), 5.0, 2.0).tolist() == [13, 1, 20]
 
 
 RANKINGS = {
@@ -169,13 +190,14 @@ def test_equal_sums_come_in_the_order_of_the_shuffle():
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
-def test_a_listed_domain_chooses_by_the_same_rule(noise):
+@pytest.mark.parametrize(("lengths", "scale"), [(LENGTHS[0], Fraction(2)), ((0,), Fraction(1, 2))])
+def test_a_listed_domain_chooses_by_the_same_rule(noise, lengths, scale):
     """With the scale of a count that costs as much as a sum; all items are returned, in order."""
-    mechanism = ListedSums(4, SUMMED, 4, Fraction(50), noise)
+    mechanism = ListedSums(4, SUMMED, 4, 25 * scale, noise)
     for run in range(3):
-        source = Lengths(LENGTHS[0]).sums_of(np.arange(4))
+        source = Lengths(lengths).sums_of(np.arange(4))
         outcome, drawn = release(mechanism, source, run)
-        chosen, kept = chosen_bound(source, drawn, 4, Fraction(2), noise)
+        chosen, kept = chosen_bound(source, drawn, 4, scale, noise)
         assert outcome.measured.clipping.bound == math.ceil(math.sqrt(SUMMED.squared_lengths(4)[chosen]))
         assert outcome.measured.clipping.kept == pytest.approx(kept)
         assert {drawn.added[label].kind for label in ("users", "sums")} == {noise}
@@ -194,3 +216,21 @@ def test_bounds_are_in_units_of_the_last_digit():
         assert getattr(one.measured, name).tolist() == getattr(other.measured, name).tolist()
     assert one.measured.clipping == other.measured.clipping
     assert one.cost == other.cost
+
+
+def released_at(bound, scale):
+    """Return sums of users who are all at one of the bounds of a column up to 2^31, in steps of 2,048 units."""
+    summed = SumBounds(0, 2**31, private=True)
+    users = np.zeros(len(summed.squared_lengths(1)), dtype=np.int64)
+    users[bound] = 10**9
+    scaled = np.full((1, len(users)), 10**15)
+    return ScaledSums(summed, 1, Fraction(scale), "gaussian").release(scaled, users, 1, KeyedBits(bytes(32), 0))
+
+
+@pytest.mark.parametrize(("bound", "scale", "chosen"), [(5, 1, 5), (19, 10_000, 5), (19, 2**17, 2), (19, 700_000, 0)])
+def test_bounds_of_large_columns_are_in_steps(bound, scale, chosen):
+    """Of 2,048 units; noise of the larger ones cannot be sampled, at a scale of more than 2^39 with 256 parts a unit.
+
+    The least can, at twice its square.
+    """
+    assert released_at(bound, scale).clipping.bound == 2**12 * 2**chosen

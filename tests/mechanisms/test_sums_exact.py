@@ -313,8 +313,8 @@ def largest_cost_of_averages(monkeypatch, summed, noise):
             for user in ((0, 0), (total, rows)):
                 record = MovedNoise()
                 monkeypatch.setattr(sums, "with_noise", record)
-                head = ExactHead(np.array([5]), 1, None, np.array([40 * ROW_UNIT + user[0]]))
-                head = replace(head, rows=np.array([5 * ROW_UNIT + user[1]]))
+                head = ExactHead(np.array([5]), 1, None, np.array([2**61 + user[0]]))  # floats would round its products
+                head = replace(head, rows=np.array([2**60 + user[1]]))
                 mechanism.release(head, KeyedBits(bytes(32), "differences"))
                 calls.append(record.calls)
             moved = [(n, abs(int(after[0] - before[0]))) for (n, before), (_, after) in zip(*calls, strict=True)]

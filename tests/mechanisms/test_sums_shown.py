@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -12,12 +13,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from discreet.accounting.convert import limit_for
+from discreet.errors import InputError
 from discreet.head_request import ROW_UNIT, SumBounds
 from discreet.mechanisms import Request, summing
-from discreet.mechanisms.sums import SumsAndRows, averages, measured_sums
+from discreet.mechanisms.sums import (
+    ListedSums,
+    ReleasedScaledSums,
+    ScaledSums,
+    SumsAndRows,
+    _measured_by_bound,
+    average_factors,
+    averages,
+    difference_noise,
+    measured_sums,
+)
 from discreet.noise import DiscreteLaplace
+from discreet.noise.distributions import MAX_SCALE
 from discreet.query.planning import choose
-from discreet.values import Cost, Outcome, Sensitivity
+from discreet.values import Clipping, Cost, Outcome, Sensitivity
+
+CLIPPING = Clipping(10, 0.1, 0.0, 0.2, 0.8)
 
 
 @dataclass
@@ -96,6 +111,53 @@ def test_an_average_has_its_number_of_rows_and_the_error_of_a_quotient():
     assert (found.low.tolist(), found.high.tolist()) == ([15, 0, 0], [25, 5, 0])
     shared = averages(replace(measured, correlation=0.5), outcome_of(3), SumBounds(-10, 40, rows=1))
     assert shared.measured.std_errors[0] == pytest.approx(math.sqrt(30**2 - 30 * 30 * 2 + (30 * 2) ** 2) / 20)
+
+
+def test_an_average_is_divided_by_what_private_bounds_leave():
+    """Of its sum 4/5 and of its rows 1/2; the counts are the rows, and all errors grow alike."""
+    sums = ReleasedScaledSums(np.array([600]) * ROW_UNIT, Width(60 * ROW_UNIT, 30.0 * ROW_UNIT), 0.8, 0.6, CLIPPING)
+    rows = ReleasedScaledSums(np.array([20]) * ROW_UNIT, Width(4 * ROW_UNIT, 2.0 * ROW_UNIT), 0.5, 0.4, CLIPPING)
+    outcome = _measured_by_bound((sums, rows), outcome_of(1), SumBounds(0, 60, rows=1, private=True))
+    assert outcome.counts.tolist() == [40]
+    assert outcome.std_errors.tolist() == [4.0]
+    assert (outcome.low.tolist(), outcome.high.tolist()) == ([16], [60])
+    assert outcome.measured.values.tolist() == [18.75]
+    assert outcome.measured.std_errors == pytest.approx([math.hypot(30 / 0.8, 18.75 * 2 / 0.5) / 40])
+    low, _, _ = quotient(600, 60, 20 / 0.4, 4 / 0.4, SumBounds(0, 60, rows=1))
+    _, _, high = quotient(600 / 0.6, 60 / 0.6, 20, 4, SumBounds(0, 60, rows=1))
+    assert (outcome.measured.low[0], outcome.measured.high[0]) == pytest.approx((low, high))
+    assert outcome.measured.clipping is CLIPPING
+    assert {values.dtype for values in (outcome.counts, outcome.low, outcome.high)} == {np.dtype(np.int64)}
+
+
+def test_a_sum_is_divided_by_what_its_private_bound_leaves():
+    """Its upper end by the least that may be left; intervals end at 0."""
+    noise = Width(60 * ROW_UNIT, 30.0 * ROW_UNIT)
+    measured = ReleasedScaledSums(np.array([600, 9, -80]) * ROW_UNIT, noise, 0.8, 0.6, CLIPPING).measured()
+    assert (measured.name, measured.clipping) == ("sum", CLIPPING)
+    assert measured.values.tolist() == [750, 11, -100]
+    assert measured.std_errors.tolist() == [37.5] * 3
+    assert (measured.low.tolist(), measured.high.tolist()) == ([540, 0, 0], [1100, 115, 0])
+    assert {values.dtype for values in (measured.values, measured.low, measured.high)} == {np.dtype(np.int64)}
+
+
+@pytest.mark.parametrize(("scale", "sampled"), [(741_455, True), (741_456, False)])
+def test_a_private_bound_needs_noise_of_the_least_bound_that_can_be_sampled(scale, sampled):
+    """It is the scale times 2^20.5: the least length, 2 steps of 2,048 units of 256 parts, for twice its square."""
+    scaled = ScaledSums(SumBounds(0, 2**31, private=True), 1, Fraction(scale), "gaussian")
+    with contextlib.nullcontext() if sampled else pytest.raises(InputError):
+        scaled.check()
+
+
+def test_differences_are_measured_up_to_half_the_largest_scale():
+    """Of 3 sums less 7 numbers of rows it is 3 times that of the sum, so it is the first that cannot be sampled."""
+    summed = SumBounds(0, 7, rows=3)
+    largest = Fraction(MAX_SCALE, 2 * 3)
+    below, above = (ListedSums(1, summed, 1, largest * Fraction(10**9 + n, 10**9)) for n in (-1, 1))
+    assert difference_noise(below).std == pytest.approx(MAX_SCALE / 2)
+    assert difference_noise(above) is None
+    assert average_factors(below) == (0.86, 1.0)
+    assert average_factors(above) == (1.0, 1.42)
 
 
 @pytest.mark.parametrize(

@@ -333,6 +333,12 @@ def shuffled(n: int, bits: Bits, label: str) -> NDArray[np.int64]:
     return Race(np.zeros(n, dtype=np.int64), Fraction(1)).run(bits, label, n)[0]
 
 
+def descending(values: NDArray[np.int64] | NDArray[np.float64], bits: Bits) -> NDArray[np.int64]:
+    """Return the positions of noisy *values*, the largest first, equal ones in random order."""
+    order = shuffled(len(values), bits, "ties")
+    return order[np.argsort(-values[order], kind="stable")]
+
+
 def require_gaussian(request: Request, name: str) -> None:
     """Raise `InputError` unless counts get Gaussian noise, for a relative error above 0 and below 1."""
     if request.counts and request.noise != "gaussian":
@@ -374,8 +380,7 @@ def largest(
         bits: source of the random order of equal values, which must not follow the head's.
         counts: False to return labels only.
     """
-    order = shuffled(len(values), bits, "ties")
-    order = order[np.argsort(-values[order], kind="stable")]
+    order = descending(values, bits)
     if bottom is not None:
         order = order[values[order] > bottom]
     order = order[:k]

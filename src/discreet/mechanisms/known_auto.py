@@ -21,8 +21,8 @@ from discreet.mechanisms.base import (
     Likely,
     Request,
     WithoutSteps,
+    descending,
     require_gaussian,
-    shuffled,
 )
 from discreet.mechanisms.light import LAPLACE_INTERVAL, UNEVEN, loss_of_users
 from discreet.mechanisms.two_round import (
@@ -244,8 +244,7 @@ class KnownAuto(WithoutSteps):
         second = rho_laplace(way.again, 1) if way.again else 0
         cost = Cost(self._measuring + second + (laplace if is_laplace else self._precision(way.again) / 2))
         counts = np.rint(estimates).astype(np.int64)
-        order = shuffled(len(counts), bits, "ties")
-        order = order[np.argsort(-counts[order], kind="stable")]
+        order = descending(counts, bits)
         counts = counts[order]
         positive = np.maximum(counts, 0)
         std = np.hypot(way.noise, way.loss * positive)

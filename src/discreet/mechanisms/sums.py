@@ -25,10 +25,10 @@ from discreet.mechanisms.base import (
     NoiseName,
     Ranking,
     Request,
+    descending,
     noise_of,
     shared_error,
     shared_where_smaller,
-    shuffled,
 )
 from discreet.mechanisms.known_gumbel import KnownGumbel
 from discreet.mechanisms.known_laplace import KnownLaplace
@@ -103,7 +103,7 @@ class _Sums:
         rho = self.sum_noise().rho(self.summed.most)
         rho += self.row_noise().rho(self.summed.most_rows) if self.average else 0
         price = Cost(min(released, self.moved) * rho)
-        for scaled in self._scaled() if released else ():
+        for scaled in self._scaled():
             price += scaled.cost()
         return price
 
@@ -355,15 +355,14 @@ class ListedSums(_Sums):
             return self._release_scaled(head, bits)
         exact = _sums_of(head)
         exact_rows = _rows_of(head) if self.average else None
-        order = shuffled(len(exact), bits, "ties")
         if exact_rows is not None:
             averaged = noisy_sums_and_rows(self, exact, exact_rows, bits)
-            order = order[np.argsort(-averaged.rows[order], kind="stable")]
+            order = descending(averaged.rows, bits)
             outcome = Outcome(order, ordered=True, complete=True, cost=self.worst_cost())
             return averages(averaged.at(order), outcome, self.summed)
         noise = self.released_noise()
         noisy = with_noise(exact, noise, bits, "sums")
-        order = order[np.argsort(-noisy[order], kind="stable")]
+        order = descending(noisy, bits)
         measured = measured_sums(noisy[order], noise, self.summed)
         shared = shared_error(noise)
         return Outcome(
@@ -372,9 +371,7 @@ class ListedSums(_Sums):
 
     def _release_scaled(self, head: ExactHead, bits: Bits) -> Outcome:
         released = self._release_bounded(head, self.moved, bits)
-        ranked = released[-1].measured().values
-        order = shuffled(len(ranked), bits, "ties")
-        order = order[np.argsort(-ranked[order], kind="stable")]
+        order = descending(released[-1].measured().values, bits)
         released = tuple(replace(scaled, parts=scaled.parts[order]) for scaled in released)
         outcome = Outcome(order, ordered=True, complete=True, cost=self.worst_cost())
         return _measured_by_bound(released, outcome, self.summed)
@@ -654,8 +651,8 @@ def averages(measured: SumsAndRows, outcome: Outcome, summed: SumBounds, clippin
         "average",
         centre,
         np.minimum(error, highest - lowest),
-        np.minimum(np.clip(low, lowest, highest), centre),
-        np.maximum(np.clip(high, lowest, highest), centre),
+        np.minimum(np.maximum(low, lowest), centre),
+        np.maximum(np.minimum(high, highest), centre),
         clipping,
     )
     counts = np.rint(number / summed.parts).astype(np.int64)
@@ -769,7 +766,6 @@ class ScaledSums:
         shares = _kept(bounds, lengths, plausible)
         errors = float(self.scale) * bounds / math.sqrt(moved) / shares  # standard errors of a sum
         errors[float(self.scale) * ROW_UNIT * bounds > MAX_SCALE / 2] = math.inf  # noise that cannot be sampled
-        errors[0] = min(errors[0], MAX_SCALE)
         size = float(plausible @ lengths) / len(scaled)
         chosen = int(np.argmin((errors / size) ** 2 + (_BIAS * (1 - shares)) ** 2))
         noise = self._noise(self.summed.squared_lengths(moved)[chosen], moved)

@@ -113,7 +113,7 @@ class CorrelatedGaussians:
         error = np.zeros(len(items))
         weights = factors(day)
         for s in range(int(firsts.min()), day + 1):
-            started = slice(0, int(np.searchsorted(firsts, s, side="right")))
+            started = slice(int(np.searchsorted(firsts, s, side="right")))
             those = items.of(started)
             values = np.zeros(len(those))
             radius = np.zeros(len(those))
