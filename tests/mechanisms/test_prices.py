@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from discreet.accounting.convert import limit_for
-from discreet.mechanisms import Auto, KnownLaplace, Likely, Request, UnknownGumbel, UnknownLaplace
+from discreet.mechanisms import Auto, KnownGumbel, KnownLaplace, Likely, Request, UnknownGumbel, UnknownLaplace
 from discreet.mechanisms.sums import (
     KnownGumbelSums,
     KnownLaplaceSums,
@@ -283,3 +283,13 @@ def test_the_interval_of_listed_items_is_the_priced_one(k, noise):
     outcome = mechanism.release(ExactHead(np.full(100, 10_000), 100), KeyedBits(bytes(32), "listed"))
     assert expected.min_half_width == expected.max_half_width
     assert set((outcome.high - outcome.counts).tolist()) == {expected.max_half_width}
+
+
+@pytest.mark.parametrize(("noise", "is_stated"), [("laplace", True), ("gaussian", False)])
+def test_a_race_states_the_half_widths_of_laplace_noise_alone(noise, is_stated):
+    """Those of Gaussian noise follow from the standard error."""
+    mechanism = KnownGumbel.within_cost(limit_for(1.0, DELTA), Request(10, 100, noise=noise, known_domain=True))
+    expected = mechanism.expectation()
+    width = mechanism.count_noise().half_width() if is_stated else None
+    assert (expected.min_half_width, expected.max_half_width) == (width, width)
+    assert expected.min_std_error == mechanism.count_noise().std

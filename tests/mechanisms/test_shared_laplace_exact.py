@@ -281,6 +281,8 @@ def test_costs_of_shared_noise_by_hand():
     for kind in (SharedLaplace, SharedNoise):
         assert kind.instead(9, 9, Fraction(10_000), 0, 1) is not None
         assert kind.instead(1, 1, Fraction(10_000), 0, 1) is None
+    for alone in (DiscreteLaplace(Fraction(50)), DiscreteGaussian(Fraction(50))):
+        assert shared_where_smaller(alone, 9, 9, -3, 3) is alone  # what moves both ways alike shares no noise
     assert [anchored._cube_root(number) for number in (0, 1, 7, 8, 26, 27, 10**18)] == [0, 1, 1, 2, 2, 3, 10**6]
     assert SharedNoise(Fraction(2**80), Fraction(1)).apart == 2**80
     with pytest.raises(InputError, match="wider"):
