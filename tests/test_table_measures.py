@@ -198,7 +198,7 @@ def test_columns_of_csv_files_are_summed_after_a_cast(tmp_path):
     """Without one the sentence says so."""
     path = tmp_path / "t.csv"
     path.write_text("user,minutes\n" + "".join(f"{user},10\n" for user in range(1000)))
-    with pytest.raises(InputError, match=r"CSV files do; cast it to integer or decimal\(18,2\): .* cast={'"):
+    with pytest.raises(InputError, match=r"CSV files do; cast it to decimal\(18,2\) or integer: .* cast={'"):
         discreet.scan(path, user="user").release(sum="minutes", bound=10)
     (total,) = discreet.scan(path, user="user", cast={"minutes": "integer"}).release(
         sum="minutes", bound=10, epsilon=10, bits=_bits()

@@ -660,21 +660,24 @@ def test_few_users_with_very_many_items_are_counted_before_one_round(heavy, k, c
 
 @pytest.mark.parametrize(("cap", "above"), [(2, 3 + 16 + 16), (6, 16 + 16)])
 def test_a_user_moves_the_items_above_a_cap_by_no_more_than_the_noise_is_for(cap, above, monkeypatch):
-    """At most 16 of each user count, whatever the user has, and the noise has 16 over epsilon as its scale."""
+    """At most 16 of each user count, whatever the user has, and the noise has 16 over epsilon as its scale.
+
+    So do those of the users that the histogram shows, one of them with 17 to 32 items.
+    """
     baskets = [1, 2, 2, 5, 30, 400]
     pairs = ArrayPairs(np.repeat(np.arange(6), baskets), np.concatenate([np.arange(n) for n in baskets]))
     assert [hidden_epsilon(Fraction(epsilon), 10) for epsilon in (8, 200)] == [Fraction(1, 4), 1]
     scales = []
     mechanism = Auto.at_epsilon(Fraction(1), DELTA, REQUEST)
     error = DiscreteLaplace(160).std
-    shown = replace(sizes(9.0, 9.0), by_size=np.array([9.0, 2.0, 0.0]))
+    shown = replace(sizes(9.0, 9.0), by_size=np.array([9.0, 2.0, 0.0, 0.0, 0.0, 1.0]))
 
     def draw(noise, *_):
         scales.append(noise.scale)
         return np.zeros(1, dtype=np.int64)
 
     monkeypatch.setattr(DiscreteLaplace, "draw", draw)
-    for least, hides in ((above + 0.1, False), (above - 0.1, True)):
+    for least, hides in ((above - 16 + 0.1, False), (above - 16 - 0.1, True)):
         monkeypatch.setattr(auto, "HIDDEN_EVIDENCE", least / error)
         assert mechanism._hides(Cap(cap, 1.0, 0.0, 0.0), Fraction(1, 10), shown, pairs, bits()) == hides
     assert scales == [160, 160]

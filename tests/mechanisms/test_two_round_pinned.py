@@ -51,7 +51,7 @@ def steps(mechanism, table):
     """Return what the steps measure: sizes, first round, scale of the second, its widening and its loss."""
     given, drawn = pairs(table), bits()
     sizes = mechanism.measure_sizes(given, drawn)
-    by_size, tail, *numbers = astuple(sizes)
+    by_size, tail, *numbers, _ = astuple(sizes)
     first, power = mechanism._first_round(sizes, given, drawn), mechanism._power(sizes)
     scale, spread = mechanism._scale(first, power, given, drawn)
     cut = mechanism._cut(scale, first.std)
