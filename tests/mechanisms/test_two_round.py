@@ -15,7 +15,7 @@ from discreet.errors import InputError
 from discreet.mechanisms import Request, auto
 from discreet.mechanisms.auto import Auto
 from discreet.mechanisms.light import Cap
-from discreet.mechanisms.two_round import COST_UNIT, TwoRound, _clipping_loss, believable, continued
+from discreet.mechanisms.two_round import COST_UNIT, TwoRound, _clipping_loss, believable, continued, with_likely_tail
 from discreet.noise import KeyedBits
 from discreet.testing.pairs import ArrayPairs, gathered, in_batches, weights
 from discreet.values import MAX_ITEM_COST, WEIGHT_UNIT, Cost, Sensitivity
@@ -316,6 +316,22 @@ def test_a_bin_that_no_falling_fit_explains_counts_as_it_was_measured():
     assert fit[[0, 4]].tolist() == [900, 200]
     assert 0 < fit[5] < 100
     assert continued(noisy, 6.0, 4.0, 1.0)[:5].tolist() == fit[:5].tolist()
+
+
+@pytest.mark.parametrize(
+    ("beyond", "tail"),
+    [
+        ([10, -5, 3], [10 * 40 - 5 * 9 + 3 * 1.35, 40**2 + 9**2 + 1.35**2]),
+        ([79, 20, 0], [1, 1]),
+        ([-30, -5, 3], [0, 1]),
+    ],
+)
+def test_the_likely_tail_is_the_one_that_fits_the_bins_best(beyond, tail):
+    """By least squares: of 2 standard errors, then by 400 over 3 of them less in each bin; whole at most, or none."""
+    noisy = np.array([1000.0, 400.0, *beyond])
+    share = tail[0] / tail[1]
+    expected = [1000, 400, *(share * np.array([max(beyond[0], 40.0), 9.0, 1.35]))]
+    assert with_likely_tail(noisy, 20.0, 4.0).tolist() == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1, 2, 4, 8])
