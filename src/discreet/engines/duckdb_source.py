@@ -286,7 +286,7 @@ def cast_columns(connection: duckdb.DuckDBPyConnection, source: Source, cast: Ma
         if wrong:
             raise InputError(
                 f"column {name!r} of {source.name} cannot be cast to {type_}: it holds a value that has no equal "
-                "one of that type"
+                "one of that type; round or correct the values in a view, or before they are written"
             )
         types[name] = str(type_)
         replaced.append(f"{value} AS {column}")
