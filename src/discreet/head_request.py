@@ -30,6 +30,11 @@ ColumnType: TypeAlias = Literal["text", "integer", "decimal", "boolean", "date",
 """The types of columns by their names in catalogs and in the API."""
 
 
+def cast_option(column: str, type_: str) -> str:
+    """Return the option of the command line that casts *column*, quoted for a shell."""
+    return shlex.join(["--cast", f"{column}={type_}"])
+
+
 def naming_error(column: str, kind: Kind, *, is_user: bool, has_cast: bool = False) -> str | None:
     """Return an error message if a column of *kind* cannot name users, or items if *is_user* is False, or None.
 
@@ -38,8 +43,7 @@ def naming_error(column: str, kind: Kind, *, is_user: bool, has_cast: bool = Fal
     """
     if kind is Kind.FLOAT:
         types = ("integer",) if is_user else ("integer", "decimal(18,2)")
-        options = [shlex.join(["--cast", f"{column}={type_}"]) for type_ in types]
-        by = f", or for files and frames by cast= ({' or '.join(options)})"
+        by = f", or for files and frames by cast= ({' or '.join(cast_option(column, type_) for type_ in types)})"
         return (
             f"column {column!r} holds floating-point numbers, and engines disagree on which of those are equal; "
             f"cast it to whole numbers, decimals or text in a view{by if has_cast else ''}"

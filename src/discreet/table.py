@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import shlex
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,6 +25,7 @@ from discreet.head_request import (
     Predicate,
     RunningPeriod,
     SumBounds,
+    cast_option,
     naming_error,
 )
 from discreet.mechanisms import check_bounds
@@ -365,7 +365,7 @@ class Table:
         summed = query.request.summed
         if summed is not None:
             column = find_column(summed.column, columns, "column to sum")
-            option = shlex.join(["--cast", f"{column}=decimal(18,2)"])
+            option = cast_option(column, "decimal(18,2)")
             if columns[column] is Kind.UNTYPED:
                 raise InputError(
                     f"column {column!r} holds text, because CSV files do; cast it to decimal(18,2) or integer: "

@@ -95,7 +95,7 @@ _PAIRS, _ITEMS, _CHOSEN, _SUMS = (f"discreet_{name}" for name in ("pairs", "item
 
 _FIELD = [("size", ">i4"), ("value", ">i8")]
 _CONNECT_SECONDS = 10
-_WITHOUT_ONE = "; the source has no password: name its variable as password_env in a catalog, or set PGPASSWORD"
+_LOGIN_HINT = "; the source has no password: name its variable as password_env in a catalog, or set PGPASSWORD"
 _CANCEL_SECONDS = 5
 _MAX_MILLISECONDS = 2**31 - 1
 _ROWS_AT_ONCE = 65_536
@@ -658,7 +658,7 @@ class PostgresSession:
             case Ping.OK:
                 return (
                     f"{self._where} refuses {self._account}: the account, its password or the database is wrong, or "
-                    f"it may not connect{'' if self._url.password else _WITHOUT_ONE}"
+                    f"it may not connect{'' if self._url.password else _LOGIN_HINT}"
                 )
             case Ping.REJECT:
                 return f"the PostgreSQL server of {self._where} takes no connections now; try again later"
