@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from fractions import Fraction
 
@@ -167,6 +168,7 @@ def test_a_stream_keeps_its_name_and_is_changed_by_nobody(service):
         (board(epsilon=1.0), "could cost more than account 'board' has left"),
         ([Account.of_epsilon("top", 10.0, DELTA), *board(parent="top")], "board has a parent"),
         ([Account("board", Cost(Fraction(9), DELTA / 2), DELTA, mode="observe"), board()[1]], "board only observes"),
+        ([replace(board()[0], suspended=True), board()[1]], "board is suspended"),
     ],
 )
 def test_an_account_that_cannot_pay_begins_no_stream(services, accounts, message):
@@ -218,16 +220,68 @@ def test_columns_that_no_query_may_name_begin_no_stream(services):
     assert spent(service) == [Cost(), Cost()]
 
 
-def test_the_payer_keeps_its_period(service):
-    """A budget that comes back would give back the price of counts that stay published; its limit may change."""
+@pytest.mark.parametrize("change", [{"period": {"kind": "sliding", "days": 30}}, {"mode": "observe"}])
+def test_the_payer_keeps_its_period(service, change):
+    """A budget that comes back would give back the price of counts that stay published, by whatever it is altered."""
     refresh(service)
-    path = "/v1/admin/accounts/board"
-    for change in ({"period": {"kind": "sliding", "days": 30}}, {"mode": "observe"}):
-        reply = service.act("PATCH", path, **change)
+    before = service.store.account("board")
+    limit = {"epsilon": 12, "delta": "1e-6"}
+    reply = service.act("PATCH", "/v1/admin/accounts/board", limit=limit, **change)
+    assert reply.status_code == 422
+    assert "paid for running counts by_article" in reply.json()["detail"]
+    rows = [{"account": "new", "limit": limit}, {"account": "board", "limit": limit, **change}]
+    for dry_run in (True, False):
+        reply = service.act("POST", "/v1/admin/import", people=rows, dry_run=dry_run)
         assert reply.status_code == 422
-        assert "paid for running counts by_article" in reply.json()["detail"]
-    assert service.act("PATCH", path, limit={"epsilon": 12, "delta": "1e-6"}).status_code == 200
-    assert service.act("PATCH", "/v1/admin/accounts/ann@board", mode="observe").status_code == 200
+        assert "row 2: account board paid for running counts by_article" in reply.json()["detail"]
+    assert service.store.account("board") == before
+    assert [account.id for account in service.store.accounts()].count("new") == 0
+
+
+def test_what_else_changes_the_payer_leaves_its_period(service):
+    """Its limit may change, and accounts below it in all; its suspension ends as it was."""
+    refresh(service)
+    before = service.store.account("board")
+    path = "/v1/admin/accounts/board"
+    assert service.act("PATCH", path, limit={"epsilon": 12, "delta": "1e-6"}, period={"kind": "forever"}).is_success
+    rows = [{"account": "board", "limit": {"epsilon": 11, "delta": "1e-6"}, "mode": "enforce"}]
+    rows += [{"account": "ann@board", "period": {"kind": "calendar", "unit": "month"}, "mode": "observe"}]
+    assert service.act("POST", "/v1/admin/import", people=rows).is_success
+    parent = [{"account": "board", "parent": "cyd@other"}]
+    assert "a parent never changes" in service.act("POST", "/v1/admin/import", people=parent).json()["detail"]
+    for action in ("suspend", "lift"):
+        assert service.act("POST", f"{path}/{action}").is_success
+        after = service.store.account("board")
+        assert (after.period, after.mode, after.parent) == (before.period, before.mode, before.parent)
+
+
+@pytest.mark.parametrize("change", ["suspended", "split"])
+def test_a_payer_that_changed_publishes_nothing_more(service, change):
+    """Suspended or split over data centres, it answers no further period; what was answered is still read."""
+    refresh(service)
+    if change == "suspended":
+        assert service.act("POST", "/v1/admin/accounts/board/suspend").is_success
+    else:
+        assert service.store.shares.announce("dublin", "board", 2) is not None
+    load(service, 2)
+    refresh(service)
+    message = {"suspended": "board is suspended", "split": "board is split over data centres"}[change]
+    assert message in service.streams.problems["by_article"]
+    assert len(record(service).releases) == 1
+    assert len(answered(service, "SELECT * FROM saved.by_article")) == 2
+
+
+def test_an_account_that_changes_while_a_stream_begins_pays_nothing(service, monkeypatch):
+    """It is checked again in the transaction that charges it."""
+    account = service.store.account("board")
+    service.store.alter(replace(account, period=Sliding(30)), ACT)
+    found = service.store.account
+    monkeypatch.setattr(service.store, "account", lambda name: account if name == "board" else found(name))
+    refresh(service)
+    monkeypatch.undo()
+    assert "a budget that comes back" in service.streams.problems["by_article"]
+    assert spent(service) == [Cost(), Cost()]
+    assert record(service) is None
 
 
 def test_rows_that_changed_end_the_answers_until_an_officer_allows_it(service):

@@ -334,6 +334,7 @@ class Streams:
         def work(store: BudgetStore) -> None:
             store.charge(account.id, cost, AdminAction(account.id, reason))
             balance = store.balance(account.id)
+            _check_payer(balance.account)  # which the charge has locked: nobody alters it before the record is there
             if not balance.spent.within(balance.account.limit):
                 raise BudgetRefused(Refusal(account.id, cost, balance.remaining, balance.resets_at_us))
             self._put(store, name, None, stream, reason)

@@ -310,21 +310,17 @@ class AdminAPI:
         Omitted settings stay as they are. If the new limit is below the spent budget, nothing is left.
         """
         name = call.parameters["account"]
+
+        def change(store: BudgetStore) -> None:
+            before = store.account(name)
+            _alter(store, before, altered(before, body), call.action(body.reason))
+
         while True:
-            before = self._store.account(name)
             try:
-                after = altered(before, body)
-                self._check_streams(before, after)
-                self._store.alter(after, call.action(body.reason), before)
+                self._store.together(change)
             except AccountChanged:  # a concurrent change came first: keep its settings where this one omits them
                 continue
             return self._changed(call, name)
-
-    def _check_streams(self, before: Account, after: Account) -> None:
-        """Raise `InputError` if a change would give back what running counts cost, which stay published."""
-        paid = [name for name, stream in stored_streams(self._store).items() if stream.account == before.id]
-        if paid and (before.period, before.mode) != (after.period, after.mode):
-            raise InputError(f"account {before.id} paid for running counts {paid[0]}, so its period and mode stay")
 
     # ---------------------------------------------------------------------------------------------- grants
 
@@ -721,8 +717,22 @@ def _import_account(
     after = altered(before, wire.AccountChanges(limit=person.limit, period=person.period, mode=person.mode))
     if after == before:
         return "unchanged"
-    store.alter(after, action, before)
+    _alter(store, before, after, action)
     return "changed"
+
+
+def _alter(store: BudgetStore, before: Account, after: Account, action: AdminAction) -> None:
+    """Alter an account in a transaction of *store*.
+
+    Raises:
+        InputError: it would give back what running counts cost, which stay published.
+        AccountChanged: it is not *before* any more.
+    """
+    store.alter(after, action, before)  # locks the account, so that no stream begins after the check
+    if (before.period, before.mode) != (after.period, after.mode):
+        for name, stream in stored_streams(store).items():
+            if stream.account == before.id:
+                raise InputError(f"account {before.id} paid for running counts {name}, so its period and mode stay")
 
 
 def _part(action: AdminAction, part: str) -> AdminAction:
