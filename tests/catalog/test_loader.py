@@ -66,6 +66,7 @@ SETTINGS = {
     "datasets.d.columns.b": "type group filter sum domain",
     "datasets.d.columns.b.sum": "low high",
     "datasets.d.columns.b.domain": "query file",
+    "datasets.d.running.s": "items where column each first periods groups_per_user pilot epsilon delta answers account",
 }
 BESIDE = {
     "datasets.d.data_version": ('schedule = "weekly"', 'schedule = "hourly"'),

@@ -20,7 +20,17 @@ from pydantic_core import core_schema
 
 from discreet.catalog.engine_pool import check_zone
 from discreet.catalog.fields import INVALID, INVALID_PARENT, LoadContext, OwnerQuery, SettingsTable
-from discreet.catalog.model import Catalog, Clip, Column, Dataset, EngineSettings, LabelFile, LabelRange, Schedule
+from discreet.catalog.model import (
+    Catalog,
+    Clip,
+    Column,
+    Dataset,
+    EngineSettings,
+    LabelFile,
+    LabelRange,
+    RunningTable,
+    Schedule,
+)
 from discreet.errors import InputError
 
 if TYPE_CHECKING:
@@ -169,7 +179,7 @@ _SENTENCES = {
     "model_type": "must be a table of settings",
     "dict_type": "must be a table of settings",
     "tuple_type": "must be a list",
-    "too_short": "must hold at least one table",
+    "too_short": "must not be empty",
     "literal_error": "must be {expected}",
     "greater_than_equal": "must be at least {ge:,}",
     "less_than_equal": "must be at most {le:,}",
@@ -227,6 +237,8 @@ def _placed_in_catalog(location: tuple[int | str, ...]) -> tuple[type[SettingsTa
             table = Clip
         case ["datasets", _, "columns", _, _]:
             table = Column
+        case ["datasets", _, "running", _, _]:
+            table = RunningTable
         case ["datasets", _, _]:
             table = Dataset
     return table, place
