@@ -21,7 +21,7 @@ from discreet.catalog.model import Catalog
 from discreet.catalog.sample import MAX_SAMPLE_ROWS, made_up_catalog, open_made_up, sample
 from discreet.engines.base import Engine, Reader, RequestQueue
 from discreet.errors import InputError, NotFound
-from discreet.head_request import HeadRequest, Kind, Predicate
+from discreet.head_request import Kind, Predicate
 from discreet.noise import Bits, SystemBits
 from discreet.query.canonical import canonical, listed_values, possible_labels
 from discreet.query.planning import (
@@ -36,9 +36,8 @@ from discreet.query.planning import (
 )
 from discreet.query.predicates import bind_where
 from discreet.query.pricing import PerUnit
-from discreet.query.query import DatasetQuery, Options, Query, QueryOptions, Select
+from discreet.query.query import DatasetQuery, Options, QueryOptions, Select
 from discreet.query.saved import read_change
-from discreet.query.sql import parse_where
 from discreet.query.statement import Leaf, Statement, split_statement, without_comments
 from discreet.release import NoiseKey, Release, answer, statement
 from discreet.release.answer import default_delta
@@ -245,29 +244,16 @@ class Warehouse:
 
         Args and errors are those of `running`.
         """
-        from discreet.release.declaration import declare
+        from discreet.release.declaration import declare_in
         from discreet.release.running import RunningCounter
 
         streams = self.catalog.streams
         if name not in streams:
             names = ", ".join(sorted(streams)) or "none"
             raise InputError(f"there is no stream {name!r}; the catalog declares {names}")
-        dataset, declared = streams[name]
+        dataset = streams[name][0]
         engine = self._open.engine(dataset)
-        columns = engine.columns()
-        where = None if declared.where is None else bind_where(parse_where(declared.where), columns)
-        user = self.catalog.datasets[dataset].user
-        request = HeadRequest(user, declared.items, 0, where, groups_per_user=declared.groups_per_user)
-        declaration = declare(
-            dataset,
-            Query(request, QueryOptions(float(declared.epsilon), declared.delta)),
-            columns,
-            column=declared.column,
-            each=declared.each,
-            first=declared.first,
-            periods=declared.periods,
-            pilot=declared.pilot,
-        )
+        declaration = declare_in(self.catalog, name, engine.columns())
         return RunningCounter(declaration, engine, self._open.queue(dataset), key, self._clock)
 
     def sql(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import re
 from decimal import Decimal
+from functools import partial
 
 import duckdb
 import pyarrow as pa
@@ -17,6 +18,7 @@ from discreet.catalog.loader import load_catalog
 from discreet.engines import opening
 from discreet.errors import EngineError, InexactHead, InputError
 from discreet.head_request import Kind
+from discreet.release.declaration import check_in
 from tests.catalog.cases import read_cases
 from tests.catalog.fakes import FakeEngine, catalog_of
 
@@ -42,6 +44,7 @@ columns.day = { type = "date", group = true, domain = [2026-11-20] }
 columns.at = { type = "timestamp", group = true, domain = [2026-11-20T12:00:00] }
 columns.score = { type = "float", filter = true }
 data_version = { query = "SELECT max(year) FROM source" }
+running.s = { items = ["a"], column = "day", first = "2026-12-01", periods = 7, epsilon = 1, answers = "a.parquet" }
 """
 
 
@@ -61,16 +64,18 @@ def found(tmp_path):
     """Return a function that checks a catalog with more settings and returns a line for each finding."""
 
     def run(settings, **environment):
-        return [str(finding) for finding in check(catalog_of(tmp_path, settings), environment=environment)]
+        catalog = catalog_of(tmp_path, settings)
+        findings = check(catalog, environment=environment, check_stream=partial(check_in, catalog))
+        return [str(finding) for finding in findings]
 
     return run
 
 
 def test_a_catalog_that_fits_has_no_mistake(found, tmp_path):
-    """The check of a valid catalog has a line for its dataset, user column, each column in order, and version query."""
+    """The check has a line for a dataset, its user column, its columns in order, its version query and its streams."""
     places = ["a", "year", "price", "mobile", "day", "at", "score"]
     expected = ["datasets.d", "datasets.d.user", *(f"datasets.d.columns.{name}" for name in places)]
-    assert found(GOOD) == [*expected, "datasets.d.data_version"]
+    assert found(GOOD) == [*expected, "datasets.d.data_version", "datasets.d.running.s"]
     assert all(finding.mistake is None for finding in check(catalog_of(tmp_path, GOOD), environment={}))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from typing import get_args
 
@@ -19,7 +19,13 @@ from discreet.head_request import Kind, Period
 from discreet.mechanisms import check_bounds
 
 
-def check(catalog: Catalog, names: Iterable[str] = (), *, environment: Mapping[str, str]) -> list[Finding]:
+def check(
+    catalog: Catalog,
+    names: Iterable[str] = (),
+    *,
+    environment: Mapping[str, str],
+    check_stream: Callable[[str, Engine], None] = lambda _name, _engine: None,
+) -> list[Finding]:
     """Connect to datasets and compare their declarations with their tables.
 
     Rows are read only by the owner's own queries, for domains and versions. Where pair queries write tables of a
@@ -27,19 +33,26 @@ def check(catalog: Catalog, names: Iterable[str] = (), *, environment: Mapping[s
 
     Args:
         names: names of the datasets to check; all if empty.
+        check_stream: raises `InputError` if an engine cannot count a stream of running counts.
 
     Returns:
-        a finding for each dataset, its user column, its columns, and its version if a query returns it.
+        a finding for each dataset, its user column, its columns, its version if a query returns it, and its streams.
 
     Raises:
         NotFound: there is no such dataset.
     """
     chosen = [catalog.find(name)[0] for name in names] or list(catalog.datasets)
-    return [finding for name in dict.fromkeys(chosen) for finding in _check_dataset(catalog, name, environment)]
+    return [
+        finding
+        for name in dict.fromkeys(chosen)
+        for finding in _check_dataset(catalog, name, environment, check_stream)
+    ]
 
 
-def _check_dataset(catalog: Catalog, name: str, environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield the findings of a dataset: its engine, its user, each column, and its version."""
+def _check_dataset(
+    catalog: Catalog, name: str, environment: Mapping[str, str], check_stream: Callable[[str, Engine], None]
+) -> Iterator[Finding]:
+    """Yield the findings of a dataset: its engine, its user, each column, its version, and each stream."""
     dataset = catalog.datasets[name]
     place = ("datasets", name)
     try:
@@ -67,6 +80,13 @@ def _check_dataset(catalog: Catalog, name: str, environment: Mapping[str, str]) 
                 except (InputError, EngineError) as error:
                     wrong = str(error)
                 yield _finding(*place, "data_version", mistake=wrong)
+            for stream in dataset.running:
+                wrong = None
+                try:
+                    check_stream(stream, engine)
+                except (InputError, EngineError) as error:
+                    wrong = str(error)
+                yield _finding(*place, "running", stream, mistake=wrong)
     except (InputError, EngineError) as error:
         yield _finding(*place, mistake=str(error))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from functools import partial
 
 import click
 
@@ -26,9 +27,11 @@ def check(context: click.Context, file: str, datasets: tuple[str, ...], form: st
     """
     from discreet.catalog import checks
     from discreet.catalog.loader import CatalogError, load_catalog
+    from discreet.release.declaration import check_in
 
     try:
-        findings = checks.check(load_catalog(file), datasets, environment=os.environ)
+        declared = load_catalog(file)
+        findings = checks.check(declared, datasets, environment=os.environ, check_stream=partial(check_in, declared))
     except CatalogError as error:  # each mistake of the file is a line like those of checks
         findings = list(error.mistakes)
     if form == "json":

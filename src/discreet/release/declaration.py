@@ -11,6 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from discreet.catalog.model import Catalog
+from discreet.engines.base import Engine, check_arrivals
 from discreet.errors import InputError
 from discreet.head_request import (
     And,
@@ -24,9 +26,9 @@ from discreet.head_request import (
 )
 from discreet.mechanisms.running import CorrectedCounts, RunningCounts, price
 from discreet.query.planning import bind, check_price
-from discreet.query.predicates import find_column
-from discreet.query.query import Query
-from discreet.query.sql import condition
+from discreet.query.predicates import bind_where, find_column
+from discreet.query.query import Query, QueryOptions
+from discreet.query.sql import condition, parse_where
 from discreet.release.periods import LENGTHS
 from discreet.values import MAX_COUNT, whole
 
@@ -98,6 +100,12 @@ class RunningDeclaration:
         if groups is None:
             return CorrectedCounts.within(self.periods, square, mass, has_pilot=self.pilot is not None)
         return RunningCounts.within(self.periods, groups, square, mass)
+
+    def check(self, engine: Engine) -> None:
+        """Raise `InputError` if an engine cannot count the stream; no row is read."""
+        check_arrivals(engine)
+        mechanism = self.mechanism()
+        engine.check(self.arrived(self.first, self.periods, mechanism.groups_per_user, mechanism.least))
 
     def arrived(self, first: datetime.datetime, periods: int, groups: int, least: int, **parts: Any) -> HeadRequest:
         """Return the request for the rows of some periods from *first* on.
@@ -214,6 +222,33 @@ def declare(
         query.options.delta,
         None if pilot is None else moment(str(pilot), "the pilot"),
     )
+
+
+def declare_in(catalog: Catalog, name: str, columns: Mapping[str, Kind]) -> RunningDeclaration:
+    """Return the declaration of a stream of a catalog, over a table with these columns.
+
+    Raises:
+        InputError: it does not fit the table, or something in it is out of range.
+    """
+    dataset, declared = catalog.streams[name]
+    where = None if declared.where is None else bind_where(parse_where(declared.where), columns)
+    user = catalog.datasets[dataset].user
+    request = HeadRequest(user, declared.items, 0, where, groups_per_user=declared.groups_per_user)
+    return declare(
+        dataset,
+        Query(request, QueryOptions(float(declared.epsilon), declared.delta)),
+        columns,
+        column=declared.column,
+        each=declared.each,
+        first=declared.first,
+        periods=declared.periods,
+        pilot=declared.pilot,
+    )
+
+
+def check_in(catalog: Catalog, name: str, engine: Engine) -> None:
+    """Raise `InputError` if a stream of a catalog does not fit its table, or the engine cannot count it."""
+    declare_in(catalog, name, engine.columns()).check(engine)
 
 
 def moment(text: str, what: str) -> datetime.datetime:

@@ -26,7 +26,7 @@ from pydantic import TypeAdapter
 
 from discreet.accounting.convert import Guarantee
 from discreet.budget.memory import Budget
-from discreet.engines.base import Engine, RequestQueue, arrow_array, check_arrivals
+from discreet.engines.base import Engine, RequestQueue, arrow_array
 from discreet.errors import InputError, file_error
 from discreet.head_request import HeadRequest
 from discreet.mechanisms.base import INTERVAL
@@ -88,8 +88,7 @@ class RunningCounter:
         """
         mechanism = self.declaration.mechanism()
         self._derived("key", "")  # raises without a key
-        check_arrivals(self.engine)
-        self.engine.check(self._request(mechanism, self.declaration.periods))
+        self.declaration.check(self.engine)
         fixed = {"id": os.urandom(16).hex()} | self.declaration.to_dict()
         of_level = ("variance", "quantile", "least") if isinstance(mechanism, RunningCounts) else ()
         fixed |= {name: str(getattr(mechanism, name)) for name in (*of_level, "rho", "mass")}
@@ -353,8 +352,8 @@ class RunningStream(RunningCounter):
             table = pq.read_table(self.answers)
         except FileNotFoundError:
             raise InputError(
-                f"there are no answers in {self.answers.name}: begin the stream; if they were lost, it has ended, and "
-                "another one has its own price"
+                f"there are no answers in {self.answers.name}: begin the stream, with begin() or --begin; if they were "
+                "lost, it has ended, and another one has its own price"
             ) from None
         except OSError as error:
             raise file_error(self.answers, "read", error) from None
