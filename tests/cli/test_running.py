@@ -31,6 +31,8 @@ epsilon = 4
 answers = "by_article.parquet"
 """
 
+LATE = 'column = "loaded"\nfirst = "2026-01-05"\nperiods = 7\nepsilon = 1\nanswers = "late.parquet"\n'
+
 
 @pytest.fixture
 def run(tmp_path, capsys):
@@ -49,8 +51,9 @@ def run(tmp_path, capsys):
     (tmp_path / "noise.key").write_bytes(b"thirty-two bytes of a public key")
     (tmp_path / "noise.key").chmod(0o600)
 
-    def call(what, *arguments, periods=7, retention="", bound="groups_per_user = 2"):
-        (tmp_path / "catalog.toml").write_text(CATALOG.format(periods=periods, retention=retention, bound=bound))
+    def call(what, *arguments, periods=7, retention="", bound="groups_per_user = 2", more=""):
+        text = CATALOG.format(periods=periods, retention=retention, bound=bound) + more
+        (tmp_path / "catalog.toml").write_text(text)
         key = ("--key", str(tmp_path / "noise.key")) if what == "refresh" else ()
         with pytest.raises(SystemExit) as ended:
             main(["running", what, str(tmp_path / "catalog.toml"), *arguments, *key])
@@ -101,7 +104,7 @@ def test_a_stream_that_is_corrected_says_which_share_is_kept(run):
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
-        (("refresh",), {}, "begin the stream; if they were lost, it has ended"),
+        (("refresh",), {}, "begin the stream, with begin() or --begin; if they were lost, it has ended"),
         (("refresh", "none"), {}, "there is no stream 'none'; the catalog declares by_article"),
         (("refresh", "--begin", "--period", "2026-02-01"), {}, "declared for the periods 2026-01-05 to 2026-01-11"),
         (
@@ -126,6 +129,48 @@ def test_mistakes_are_one_sentence_and_exit_code_2(run, tmp_path, arguments, opt
     assert message in text
     assert "Traceback" not in text
     assert not (tmp_path / "by_article.parquet").exists()
+
+
+@pytest.fixture
+def three(run):
+    """Return a function that runs `discreet running` with three streams, of which by_two and by_three were begun."""
+    text = CATALOG.format(periods=7, retention="", bound="groups_per_user = 2")
+    table = text[text.index("[datasets.reads.running") :]
+    more = "".join(table.replace("by_article", name) for name in ("by_two", "by_three"))
+    assert run("refresh", "--begin", "by_two", "by_three", "--period", "2026-01-06", more=more)[0] == 0
+    return lambda *arguments: run(*arguments, more=more)
+
+
+def test_a_stream_without_a_file_keeps_no_other_from_its_refresh(three):
+    """It is left out and named, unless it was asked for by its name; --begin begins it."""
+    code, text = three("refresh")
+    assert (code, text.count(" items\n")) == (0, 2)
+    assert "note: without a file: by_article; --begin begins those that were never begun" in text
+    code, text = three("refresh", "by_article", "by_two")
+    assert code == 2
+    assert text.startswith("by_two: 3 items\ndiscreet: by_article: there are no answers in by_article.parquet: begin")
+    assert three("refresh", "--begin") == (0, "by_article: 3 items\nby_two: 3 items\nby_three: 3 items\n")
+
+
+def test_a_stream_that_is_refused_keeps_no_other_from_its_refresh(three, tmp_path):
+    """Each failure is a sentence with the name of the stream, and the exit code is 2."""
+    (tmp_path / "by_two.parquet").write_bytes(b"no Parquet file")
+    code, text = three("refresh", "none", "by_two", "by_three")
+    assert code == 2
+    assert text.startswith("by_three: 3 items\ndiscreet: none: there is no stream 'none'")
+    assert "\ndiscreet: by_two: by_two.parquet does not hold the answers of a stream" in text
+
+
+def test_the_check_of_a_catalog_finds_a_stream_that_can_never_run(run, tmp_path, capsys):
+    """Its column is missing: what `running plan` refuses, `catalog check` reports in the same words."""
+    code, _ = run("plan", "by_article", more='\n[datasets.reads.running.late]\nitems = ["article"]\n' + LATE)
+    assert code == 0
+    with pytest.raises(SystemExit) as ended:
+        main(["catalog", "check", str(tmp_path / "catalog.toml")])
+    assert ended.value.code == 2
+    printed = capsys.readouterr().out
+    assert "ok       datasets.reads.running.by_article\n" in printed
+    assert "mistake  datasets.reads.running.late: there is no column of arrival 'loaded'" in printed
 
 
 def test_a_declaration_that_was_made_longer_is_refused(run):

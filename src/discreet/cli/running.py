@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from discreet.errors import InputError
+from discreet.errors import DiscreetError, InputError
 from discreet.secrets import read_secret
 
 
@@ -66,28 +66,52 @@ def plan(catalog: str, name: str) -> None:
 @click.option("--begin", is_flag=True, help="Begin streams that have no file yet, at their whole price.")
 @click.option("--period", metavar="TIME", help="The period to answer; by default the last complete one.")
 @click.option("--erased", is_flag=True, help="All rows of some users were erased, and nothing else has changed.")
-def refresh(catalog: str, names: tuple[str, ...], key: str, period: str | None, *, begin: bool, erased: bool) -> None:
+@click.pass_context
+def refresh(
+    context: click.Context,
+    catalog: str,
+    names: tuple[str, ...],
+    key: str,
+    period: str | None,
+    *,
+    begin: bool,
+    erased: bool,
+) -> None:
     """Answer the last complete period; a second time, change nothing.
 
-    CATALOG declares the streams; without a NAME, all that have a file are refreshed. A service refreshes the others.
+    CATALOG declares the streams; without a NAME, all that have a file are refreshed, or begun with --begin. A service
+    refreshes those with an account. A stream that cannot be refreshed does not keep others from it.
     """
     from discreet.warehouse import connect
 
     secret = read_secret(Path(key), "noise key")
     with connect(catalog) as warehouse:
-        streams = warehouse.catalog.streams.items()
-        names = names or tuple(name for name, (_, declared) in streams if declared.answers is not None)
-        if not names:
+        declared = warehouse.catalog.streams.items()
+        files = {name: stream.answers for name, (_, stream) in declared if stream.answers is not None}
+        if not names and not files:
             raise InputError("the catalog declares no running counts with a file; add [datasets.DATASET.running.NAME]")
-        for name in names:
-            stream = warehouse.running(name, secret)
-            if begin and not stream.has_begun:
-                stream.due(period)
-                stream.begin()
-            release = stream.refresh(period, erased=erased)
-            share = stream.kept_share(period)
+        absent = [] if names or begin else [name for name, answers in files.items() if not Path(answers).exists()]
+        if absent and len(absent) < len(files):  # if all are, each says what to do
+            click.echo(
+                f"note: without a file: {', '.join(absent)}; --begin begins those that were never begun", err=True
+            )
+            files = {name: answers for name, answers in files.items() if name not in absent}
+        codes = set()
+        for name in names or files:
+            try:
+                stream = warehouse.running(name, secret)
+                if begin and not stream.has_begun:
+                    stream.due(period)
+                    stream.begin()
+                release = stream.refresh(period, erased=erased)
+                share = stream.kept_share(period)
+            except DiscreetError as error:
+                click.echo(f"discreet: {name}: {error}", err=True)
+                codes.add(2 if isinstance(error, InputError) else 3)
+                continue
             suffix = "" if share is None else f"; {share:.0%} of users' pairs with listed items are kept"
             click.echo(f"{name}: {len(release):,} items{suffix}")
+    context.exit(min(codes, default=0))
 
 
 @running.command()
