@@ -139,8 +139,14 @@ def test_only_accounts_below_the_payer_read_a_stream(service):
     assert [table["name"] for table in service.get("/v1/tables").json()["tables"]] == ["by_article"]
     assert service.get("/v1/tables", "cyd").json()["tables"] == []
     assert answered(service, "CREATE TABLE saved.copy AS SELECT * FROM saved.by_article", "board") == [[2]]
-    for name in ("by_article", '"board.by_article"', '"board.copy"'):
-        assert sent(service, f"SELECT * FROM saved.{name}", "cyd").status_code in (400, 404, 422)
+    assert answered(service, "CREATE TABLE saved.second AS SELECT * FROM saved.copy", "board") == [[2]]
+    for name in ("by_article", "board.by_article", "board.copy", "board.second"):
+        replies = [sent(service, f'SELECT * FROM saved."{named}"', "cyd") for named in (name, "board.none")]
+        assert [reply.status_code for reply in replies] == [400, 400]
+        details = [reply.json()["detail"] for reply in replies]
+        assert details[0].replace(name, "board.none") == details[1]
+        assert service.get(f"/v1/tables/{name}", "cyd").status_code == 404
+        assert sent(service, f'EXPLAIN SELECT * FROM saved."{name}"', "cyd").status_code == 400
     (release,) = record(service).releases.values()
     assert service.get(f"/v1/releases/{release}", "cyd").status_code == 404
     service.revoke("board", "visits")

@@ -55,7 +55,8 @@ class SavedTables:
         """Return a table as *account* names it.
 
         Raises:
-            NotFound: there is no such table, or it is a view of another account.
+            NotFound: there is no such table, it is a view of another account, or it holds running counts that only
+                accounts below another root read.
         """
         owner, dot, short = name.rpartition(".")
         owner = owner if dot and owner != account else account
@@ -63,7 +64,7 @@ class SavedTables:
         running = self._running(account, name.lower()) if table is None else None
         if running is not None:
             return running
-        if table is None or (table.view and owner != account):
+        if table is None or (owner != account and (table.view or self._is_of_others(account, owner, table))):
             raise NotFound(f"there is no saved table {name[:300]!r}")
         shown = short.lower() if owner == account else f"{owner}.{short.lower()}"
         published = self._store.record(PUBLISHED, _record_name(owner, short.lower())) is not None
@@ -199,6 +200,13 @@ class SavedTables:
         if stream is None or not stream.releases or not self._is_below(account, stream.account):
             return None
         return OwnedTable(stream.account, name, stream.table, published=True, stream=stream)
+
+    def _is_of_others(self, account: str, owner: str, table: SavedTable) -> bool:
+        """Return True if a table holds answers of a stream that an account of another root than *account* paid."""
+        if self._store.path(account)[-1].id == self._store.path(owner)[-1].id:
+            return False
+        streams = stored_streams(self._store).values()
+        return any(not set(table.releases).isdisjoint(stream.releases.values()) for stream in streams)
 
     def _is_below(self, account: str, owner: str) -> bool:
         """Return True if an account is below the parent of *owner*, or below *owner* if that has none."""
