@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import datetime
 import itertools
+import json
 import math
 import random
 import shutil
@@ -293,6 +294,27 @@ def test_a_lost_or_damaged_file_ends_the_stream(tmp_path):
     pq.write_table(pa.table({"a": [1]}), tmp_path / "answers.parquet")
     with pytest.raises(InputError, match="does not hold the answers of a stream"):
         stream.refresh()
+
+
+@pytest.mark.parametrize("groups", [2, None])
+def test_a_file_that_lacks_a_part_of_its_state_ends_the_stream(tmp_path, groups):
+    """One sentence for whatever is missing or another value, with the key and without it."""
+    stream = stream_of(visits(600), tmp_path, groups_per_user=groups)
+    stream.begin()
+    stream.refresh("2026-12-01")
+    keyless = stream_of(visits(600), tmp_path, secret=None, groups_per_user=groups)
+    path = tmp_path / "answers.parquet"
+    held = pq.read_table(path)
+    state = json.loads(held.schema.metadata[b"discreet-running"])
+    damaged = [{name: value for name, value in state.items() if name != lost} for lost in state]
+    damaged += [[], None, state | {"declared": "[]"}, state | {"answered": [[1]]}, state | {"answered": 5}]
+    damaged += [state | {"corrected": {}}, state | {"corrected": {"listing": "AAAA", "mechanism": {}}}]
+    tables = [held.replace_schema_metadata({"discreet-running": json.dumps(part)}) for part in damaged]
+    for table in [*tables, held.drop_columns("users")]:
+        pq.write_table(table, path)
+        for act in (stream.refresh, stream.show, keyless.show):
+            with pytest.raises(InputError, match=r"answers.parquet does not hold the answers of a stream; restore it"):
+                act()
 
 
 def test_a_failure_leaves_the_file_of_before(tmp_path, monkeypatch):

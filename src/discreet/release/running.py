@@ -228,26 +228,36 @@ class RunningCounter:
         """
         try:
             state = json.loads(text)
+            key = state["key"]
             declared = json.loads(state["declared"])
-        except (KeyError, ValueError):
-            raise InputError(
-                f"{name} does not hold the answers of a stream; restore it, or begin another one"
-            ) from None
+            before = {field: declared.get(field) for field in self.declaration.to_dict()}
+        except _MALFORMED:
+            raise _not_a_state(name) from None
         for field, value in self.declaration.to_dict().items():
-            before = declared.get(field)
-            if before != value and field != "table":  # which may be moved
+            if before[field] != value and field != "table":  # which may be moved
                 raise InputError(
-                    f"the stream of {name} was declared with {field} = {before!r}, not {value!r}; "
+                    f"the stream of {name} was declared with {field} = {before[field]!r}, not {value!r}; "
                     "another declaration is another stream, with its own name and price"
                 )
-        if self.key is not None and state["key"] != self._derived("key", state["declared"]).hex():
+        if self.key is not None and key != self._derived("key", state["declared"]).hex():
             raise InputError(
                 f"the stream of {name} has another key, or an earlier version began it; with new noise it would show "
                 "its counts, so begin another one"
             )
-        corrected = None if state["corrected"] is None else CorrectedState.of_dict(state["corrected"])
-        answered = [AnsweredPeriod(*period) for period in state["answered"]]
+        try:
+            corrected = None if state["corrected"] is None else CorrectedState.of_dict(state["corrected"])
+            answered = [AnsweredPeriod(*period) for period in state["answered"]]
+        except _MALFORMED:
+            raise _not_a_state(name) from None
         return RunningState(state["declared"], answered, rows, corrected)
+
+
+_MALFORMED = KeyError, TypeError, ValueError, AttributeError, pa.ArrowException
+"""What reading a text raises that is not that of a state."""
+
+
+def _not_a_state(name: str) -> InputError:
+    return InputError(f"{name} does not hold the answers of a stream; restore it, or begin another one")
 
 
 @dataclass(frozen=True, repr=False)
@@ -360,7 +370,10 @@ class RunningStream(RunningCounter):
         except pa.ArrowException:
             table = pa.table({})
         text = (table.schema.metadata or {}).get(_STATE, b"").decode()
-        return self.state_of(text, table.replace_schema_metadata(None), self.answers.name)
+        state = self.state_of(text, table.replace_schema_metadata(None), self.answers.name)
+        if state.answered and table.column_names != list(self.columns):
+            raise _not_a_state(self.answers.name)
+        return state
 
     def _write(self, state: RunningState) -> None:
         table = state.rows.replace_schema_metadata({_STATE: self.text_of(state)})
