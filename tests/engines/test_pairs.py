@@ -125,7 +125,8 @@ def test_users_with_too_many_items_are_left_out_with_their_items(monkeypatch, ha
 def test_rows_are_counted_by_user_only_where_an_array_could_be_too_long(monkeypatch, has_duplicates):
     """No user has more items than there are, but arrays with an element for each row may have more of these."""
     monkeypatch.setattr("discreet.engines.pairs.MAX_BASKET", 3)
-    monkeypatch.setattr(StandardPairs, "_collects_duplicates", has_duplicates)
+    monkeypatch.setattr("discreet.engines.pairs.MAX_ELEMENTS", 5)
+    monkeypatch.setattr(StandardPairs, "_elements", 6 if has_duplicates else 5)
     few = [(1, "a"), (1, "b"), (1, "c"), (1, "c"), (1, "c"), (2, "c")]
     for others, counted in (([], has_duplicates), ([(3, "d"), (3, "d"), (3, "d"), (3, "d")], True)):
         table = table_of([*few, *others])

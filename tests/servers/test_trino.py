@@ -10,13 +10,16 @@ from decimal import Decimal
 from fractions import Fraction
 from operator import eq, ge, gt, le, lt, ne
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
-from discreet.engines.trino import TrinoEngine
+from discreet.engines.trino import TrinoClient, TrinoEngine
 from discreet.errors import EngineError, InexactHead
 from discreet.head_request import Comparison, Constant, Derived, HeadRequest, IsNull, Kind, Membership, Not, SumBounds
 from discreet.testing.engines import EngineSuite, reference_head, rows_of
+from tests.engines.test_duckdb_pairs import REQUEST as PAIRS
+from tests.engines.test_duckdb_pairs import check_exact_costs, check_first_scales
 from tests.servers import trino as trino_server
 from tests.servers.proxies import Proxy
 from tests.servers.table import loaded as load_table
@@ -110,6 +113,46 @@ class TestTrino(EngineSuite):
             engine.columns()
             proxy.close()
             yield engine
+
+
+@pytest.fixture
+def pairs(url, loaded):
+    """Return a context manager that opens the pairs of an Arrow table."""
+
+    @contextlib.contextmanager
+    def opened(table):
+        with (
+            loaded(table) as name,
+            contextlib.closing(TrinoEngine(f"{url}?scratch=scratch.default", table=name)) as engine,
+            engine.pairs(PAIRS) as written,
+        ):
+            yield written
+
+    return opened
+
+
+def test_first_scales_are_counted_with_one_and_with_many_scales(pairs):
+    """Costs by place and by scale have numpy's integers, for candidates that are written first and later."""
+    check_first_scales(pairs)
+
+
+def test_costs_are_added_exactly(pairs):
+    """A user's costs may add up to more than 2^53."""
+    check_exact_costs(pairs)
+
+
+@pytest.mark.parametrize(("rows", "items", "counted"), [(2**21, 10**6, False), (2**21 + 1, 3, True)])
+def test_rows_are_counted_by_user_only_where_an_array_could_be_too_long(url, rows, items, counted, monkeypatch):
+    """All rows of the largest table whose rows are not counted may be of one user, who has as many items as one may."""
+    sent = []
+    run = TrinoClient.run
+    monkeypatch.setattr(TrinoClient, "run", lambda *arguments: sent.append(arguments[1]) or run(*arguments))
+    numbers = "UNNEST(sequence(0, 1024)) AS a(a), UNNEST(sequence(0, 2047)) AS b(b)"
+    view = f"SELECT 1 AS user, (2048 * a + b) % {items} AS item FROM {numbers} WHERE 2048 * a + b < {rows}"
+    engine = TrinoEngine(f"{url}?scratch=scratch.default", view=view)
+    with contextlib.closing(engine), engine.pairs(PAIRS) as written:
+        assert written.users_by_size(np.array([items - 1, items])).tolist() == [0, 1]
+    assert any("GROUP BY u) AS s WHERE NOT" in statement for statement in sent) == counted
 
 
 KINDS = {

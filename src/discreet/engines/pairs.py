@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +24,12 @@ from discreet.values import CAPPED_BASKET, MAX_BASKET, WEIGHT_UNIT
 
 _OTHER_NUMBERS = "the engine answered with items of other numbers than it gave them"
 _FULL_WEIGHT = WEIGHT_UNIT - 1
+
+MAX_ELEMENTS = 2**21
+"""The most rows that one array may have before it is made distinct, 17 MB; tables with fewer are not counted by user.
+
+Trino sends no page of more than 32 MB between its tasks.
+"""
 
 
 def numbered_items(words: HeadStatement, source: str) -> str:
@@ -100,7 +105,7 @@ class SqlPairs(ABC):
     def _count(self, source: str) -> int:
         """Return the number of rows of *source*, SQL for use in FROM."""
         table = self._select(f"SELECT count(*) AS a, CAST(0 AS BIGINT) AS b FROM {source}")
-        return int(_int64(table, "a")[0])
+        return int(int64_column(table, "a")[0])
 
     def _has_large(self, sizes: str) -> bool:
         """Return True if an n of a relation, for use in FROM, is above `MAX_BASKET`."""
@@ -109,16 +114,16 @@ class SqlPairs(ABC):
     def _has_equal_names(self) -> bool:
         """Return True if two items have one name."""
         table = self._select(f"SELECT count(*) AS a, count(DISTINCT h) AS b FROM {self._numbered}")
-        self._item_count = int(_int64(table, "a")[0])
-        return bool((_int64(table, "a") != _int64(table, "b"))[0])
+        self._item_count = int(int64_column(table, "a")[0])
+        return bool((int64_column(table, "a") != int64_column(table, "b"))[0])
 
     def users_by_size(self, bounds: NDArray[np.int64]) -> NDArray[np.int64]:
         """Count users by their number of items; the engine counts them once for all bounds."""
         if self._by_size is None:
             self._by_size = self._select(f"SELECT n AS a, count(*) AS b FROM {self._users} GROUP BY n")
         users = np.zeros(len(bounds), dtype=np.int64)
-        places = np.searchsorted(bounds[:-1], _int64(self._by_size, "a"))  # the last bin has no upper bound
-        np.add.at(users, places, _int64(self._by_size, "b"))
+        places = np.searchsorted(bounds[:-1], int64_column(self._by_size, "a"))  # the last bin has no upper bound
+        np.add.at(users, places, int64_column(self._by_size, "b"))
         return users
 
     def weighted_sums(self, limit: float) -> Iterator[NDArray[np.int64]]:
@@ -140,11 +145,11 @@ class SqlPairs(ABC):
         count = self.count_items()
         first = 0
         for table in self._batches(self._summed(weight)):
-            items = _int64(table, "a")
+            items = int64_column(table, "a")
             if not np.array_equal(items, np.arange(first, first + len(items))):
                 raise InexactHead(_OTHER_NUMBERS)
             first += len(items)
-            yield _int64(table, "b")
+            yield int64_column(table, "b")
         if first != count:
             raise InexactHead(_OTHER_NUMBERS)
 
@@ -166,8 +171,10 @@ class SqlPairs(ABC):
             for k, bound in enumerate(bounds[: scales[-1] + 1].tolist())
         )
         last = min(int(scales[-1]) + 1, len(bounds) - 1)
-        places = f"SELECT CASE {fits} ELSE {last} END AS a FROM ({self._costs(chosen, scales.tolist())}) AS t"
-        return _histogram(self._select(f"SELECT a, count(*) AS b FROM ({places}) AS h GROUP BY a"), len(bounds))
+        sums = ", ".join(f"CAST(sum(CASE WHEN k >= {k} THEN c ELSE 0 END) AS BIGINT) AS c{k}" for k in scales.tolist())
+        by_user = f"SELECT u, {sums} FROM {self._pairs_of(chosen)} GROUP BY u"
+        places = f"SELECT CASE {fits} ELSE {last} END AS a FROM ({by_user}) AS t"
+        return histogram(self._select(f"SELECT a, count(*) AS b FROM ({places}) AS h GROUP BY a"), len(bounds))
 
     def clipped_sums(self, items: NDArray[np.int64], costs: NDArray[np.int64], bound: int) -> NDArray[np.int64]:
         """Add up the weights of the users of *items*."""
@@ -178,7 +185,7 @@ class SqlPairs(ABC):
             full = f"CAST({_FULL_WEIGHT} * count(*) AS BIGINT)"
             statement = f"SELECT item AS a, {full} AS b FROM {self._pairs_of(chosen)} GROUP BY item"
         table = self._select(statement)
-        return _scattered(np.searchsorted(items, _int64(table, "a")), _int64(table, "b"), len(items))
+        return scattered(np.searchsorted(items, int64_column(table, "a")), int64_column(table, "b"), len(items))
 
     def labels(self, items: NDArray[np.int64]) -> pa.Table:
         """Return the labels of *items*."""
@@ -186,7 +193,7 @@ class SqlPairs(ABC):
         selected = f"SELECT item, {self._words.items} FROM {self._numbered} JOIN {chosen} USING (item)"
         table = self._select(selected, labels=True)
         order = np.empty(len(items), dtype=np.int64)
-        order[np.argsort(items)] = np.argsort(_int64(table, "item"))
+        order[np.argsort(items)] = np.argsort(int64_column(table, "item"))
         return table.select(self._words.names).rename_columns(list(self._words.request.items)).take(arrow_array(order))
 
     def _pairs_of(self, chosen: str) -> str:
@@ -198,11 +205,6 @@ class SqlPairs(ABC):
         """Return a SELECT of every item as a with the sum of the *weight* of its users as b."""
         sums = f"SELECT h, CAST(sum(w) AS BIGINT) AS b FROM {self._named_pairs(f'{weight} AS w')} GROUP BY h"
         return f"SELECT item AS a, b FROM {self._numbered} JOIN ({sums}) AS t USING (h)"
-
-    def _costs(self, chosen: str, scales: list[int]) -> str:
-        """Return a SELECT of the costs at *scales* of each user of *chosen* items, in columns c0, c1, ... by scale."""
-        costs = ", ".join(f"CAST(sum(CASE WHEN k >= {k} THEN c ELSE 0 END) AS BIGINT) AS c{k}" for k in scales)
-        return f"SELECT u, {costs} FROM {self._pairs_of(chosen)} GROUP BY u"
 
     def _clipped(self, chosen: str, weight: str, bound: int) -> str:
         """Return a SELECT of *chosen* items as a with the sum of the *weight* of their users as b.
@@ -242,10 +244,10 @@ class HashedPairs(SqlPairs):
         prefix: prefix of the relations' names.
 
     Attributes:
-        _collects_duplicates: True if the array of a user has an element for every row before it is made distinct.
+        _elements: the rows written, where the array of a user has an element for each before it is made distinct.
     """
 
-    _collects_duplicates: ClassVar[bool] = False
+    _elements = 0
 
     def __init__(self, words: HeadStatement, prefix: str = "discreet_") -> None:
         super().__init__(words)
@@ -265,7 +267,7 @@ class HashedPairs(SqlPairs):
         yield source, self._words.rows()
         yield from self._numbering(source).items()
         are_equal = self._has_equal_names()
-        may_have_large = self._collects_duplicates or self.count_items() > MAX_BASKET
+        may_have_large = self.count_items() > MAX_BASKET or self._elements > MAX_ELEMENTS
         if may_have_large and self._has_large(f"(SELECT count(*) AS n FROM {source} GROUP BY u) AS s"):
             distinct = f"SELECT DISTINCT {labels}, u FROM {source}"
             sizes = f"SELECT u, count(*) AS n FROM ({distinct}) AS e GROUP BY u"
@@ -303,16 +305,18 @@ class HashedPairs(SqlPairs):
         """Return the SQL of the length of an array."""
 
 
-def _histogram(table: pa.Table, bins: int) -> NDArray[np.int64]:
-    return _scattered(_int64(table, "a"), _int64(table, "b"), bins)
+def histogram(table: pa.Table, bins: int) -> NDArray[np.int64]:
+    """Return *bins* numbers: those of column b at the places of column a, 0 elsewhere."""
+    return scattered(int64_column(table, "a"), int64_column(table, "b"), bins)
 
 
-def _scattered(places: NDArray[np.int64], values: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+def scattered(places: NDArray[np.int64], values: NDArray[np.int64], size: int) -> NDArray[np.int64]:
     """Return *size* numbers: *values* at *places*, 0 elsewhere."""
     placed = np.zeros(size, dtype=np.int64)
     placed[places] = values
     return placed
 
 
-def _int64(table: pa.Table, name: str) -> NDArray[np.int64]:
+def int64_column(table: pa.Table, name: str) -> NDArray[np.int64]:
+    """Return a column of int64 without missing values."""
     return int64_array(table.column(name))

@@ -28,12 +28,13 @@ from discreet.engines.base import (
     run,
     typed_domain,
 )
-from discreet.engines.pairs import HashedPairs
+from discreet.engines.pairs import HashedPairs, histogram, int64_column, scattered
 from discreet.engines.sql import Columns, EngineColumn, HeadStatement, decimal_type, integer_type, quoted, text_literal
 from discreet.engines.url import Url, parse_url
 from discreet.errors import DiscreetError, EngineError, EngineTimeout, EngineUnreachable, InexactHead, InputError
 from discreet.head_request import HeadRequest, Kind
 
+Ints: TypeAlias = "NDArray[np.int64]"
 _Answer: TypeAlias = "tuple[list[list[Any]], list[tuple[str, str]]]"
 
 _ROWS_AT_ONCE = 2**16
@@ -47,7 +48,7 @@ MAX_LENGTH = 1_000_000
 """Maximum number of characters in a statement: the default of Trino's query.max-length."""
 
 _CHOSEN_AT_ONCE = 20_000
-"""Maximum number of items in a statement: number, scale and cost of an item take 45 characters at most."""
+"""Maximum number of items in a statement: number, place, scale and cost of an item take 45 characters at most."""
 
 _BITS = {"tinyint": 8, "smallint": 16, "integer": 32, "bigint": 64}
 _KINDS = {
@@ -338,14 +339,13 @@ class TrinoPairs(HashedPairs):
     """Pairs in tables of a scratch schema.
 
     Chosen items are looked up in a map that every worker has, in the arrays of the users: no query joins or regroups
-    pairs. The first such query writes the chosen items of each user, which hold those that are chosen later.
+    pairs. The first such query writes the places of the chosen items of each user among them; items that are chosen
+    later lie among the first, and their costs are an array by place. It is data and no constant of the statement, for
+    which Trino would compile the statement of each release anew.
 
     Args:
         prefix: unique prefix of the tables' names.
     """
-
-    # array_agg(DISTINCT h), map_agg and histogram take more time than to count the rows of users, too.
-    _collects_duplicates = True
 
     def __init__(
         self,
@@ -360,13 +360,16 @@ class TrinoPairs(HashedPairs):
         self._client = client
         self._progress = progress
         self._tables: list[str] = []
-        self._latest = self._written = np.zeros(0, dtype=np.int64)  # items that were chosen last, and first
+        self._written = np.zeros(0, dtype=np.int64)  # the items whose places the candidates hold
         self._candidates = ""
 
     def create(self) -> None:
         """Write the relations, one after the other."""
         for name, select in self._statements():
-            self._create(name, self._statement.with_view(select) if name == self._rows else select)
+            rows = self._create(name, self._statement.with_view(select) if name == self._rows else select)
+            if name == self._rows:
+                # array_agg(DISTINCT h), map_agg and histogram take more time than to count the rows of users, too.
+                self._elements = rows
 
     def drop(self, seconds: float) -> None:
         """Drop the tables, and wait at most *seconds* for that; a program that ends waits for the rest.
@@ -394,7 +397,10 @@ class TrinoPairs(HashedPairs):
         return f"from_big_endian_64({joined})"
 
     def _distinct(self, name: str) -> str:
-        return f"array_distinct(array_agg({name}))"
+        # Trino computes aggregates in one step if one of them has an order, here one of no row; to make partial arrays
+        # first, of five rows a user, takes a quarter longer.
+        in_one_step = f"array_agg({name} ORDER BY {name}) FILTER (WHERE {name} IS NULL) IS NULL"
+        return f"IF({in_one_step}, array_distinct(array_agg({name})))"
 
     def _size(self, array: str) -> str:
         return f"cardinality({array})"
@@ -402,39 +408,54 @@ class TrinoPairs(HashedPairs):
     def _named_pairs(self, columns: str) -> str:
         return f"(SELECT {columns}, hs FROM {self._users}) AS p CROSS JOIN UNNEST(hs) AS t(h)"
 
-    def _costs(self, chosen: str, scales: list[int]) -> str:
-        by_item = f"SELECT map_agg(item, CAST(ROW(k, c) AS ROW(k BIGINT, c BIGINT))) AS m FROM {chosen}"
-        chosen_items = "filter(transform(items, i -> element_at(m, i)), x -> x IS NOT NULL)"
-        baskets = f"SELECT {chosen_items} AS found FROM {self._kept_items(chosen)} CROSS JOIN ({by_item}) AS x"
-        costs = ", ".join(_total("found", f"IF(x.k >= {k}, x.c, 0)") + f" AS c{k}" for k in scales)
-        return f"SELECT {costs} FROM ({baskets}) AS b WHERE cardinality(found) > 0"
+    def users_by_scale(self, items: Ints, last_scale: Ints, costs: Ints, bounds: Ints) -> Ints:
+        if not len(items):
+            return np.zeros(len(bounds), dtype=np.int64)
+        last = int(last_scale.max())  # after it, items cost nothing
+        limits = bounds[: min(last + 1, len(bounds) - 1)]
+        place = "cardinality(filter(bs, b -> b < c))"
+        arrays = {"bs": limits}
+        if int(last_scale.min()) < last:
+            arrays |= {"ns": np.arange(len(limits)), "ks": self._by_place(items, last_scale)}
+            cost = f"IF(k = 0, c, {_total('IF(ks[x] >= k, cs[x], 0)')})"
+            first = f"(n, k) -> IF(n = k AND {cost} > bs[k + 1], n + 1, n)"
+            place = f"reduce(ns, CAST(0 AS BIGINT), {first}, n -> n)"
+        places = f"SELECT {place} AS a FROM {self._priced(items, costs, arrays)}"
+        return histogram(self._select(f"SELECT a, count(*) AS b FROM ({places}) AS h GROUP BY a"), len(bounds))
 
-    def _clipped(self, chosen: str, weight: str, bound: int) -> str:
-        del bound  # the weight is computed of all users
-        by_item = f"SELECT map_agg(item, c) AS m FROM {chosen}"
-        chosen_items = "filter(items, x -> element_at(m, x) IS NOT NULL)"
-        baskets = f"SELECT {chosen_items} AS found, m FROM {self._kept_items(chosen)} CROSS JOIN ({by_item}) AS x"
-        costs = f"SELECT found, {_total('found', 'element_at(m, x)')} AS c FROM ({baskets}) AS b"
-        weights = f"SELECT found, {weight} AS w FROM ({costs}) AS c WHERE c > 0"
-        return f"SELECT item AS a, sum(w) AS b FROM ({weights}) AS v CROSS JOIN UNNEST(found) AS t(item) GROUP BY item"
+    def clipped_sums(self, items: Ints, costs: Ints, bound: int) -> Ints:
+        if not len(items):
+            return np.zeros(0, dtype=np.int64)
+        weight = self._weight(f"sqrt({self._as_double('bs[1]')} / {self._as_double('c')})")
+        priced = self._priced(items, costs, {"bs": np.array([bound])})
+        weights = f"SELECT filter(ps, x -> cs[x] > 0) AS ps, {weight} AS w FROM {priced}"
+        unnested = f"({weights}) AS v CROSS JOIN UNNEST(ps) AS t(p)"
+        table = self._select(f"SELECT p AS a, CAST(sum(w) AS BIGINT) AS b FROM {unnested} GROUP BY p")
+        places = np.searchsorted(items, self._written[int64_column(table, "a") - 1])
+        return scattered(places, int64_column(table, "b"), len(items))
 
-    def _pairs_of(self, chosen: str) -> str:
-        return f"{self._kept_items(chosen)} CROSS JOIN UNNEST(items) AS t(item) JOIN {chosen} USING (item)"
+    def _priced(self, items: Ints, costs: Ints, arrays: Mapping[str, Ints]) -> str:
+        """Return the users of *items*, for use in FROM: places ps, costs cs by place, cost c, and *arrays*."""
+        row = self._arrays({"cs": self._by_place(items, costs), **arrays})
+        cost = f"SELECT p.ps, y.*, {_total('cs[x]')} AS c FROM {self._candidates} AS p CROSS JOIN {row} AS y"
+        return f"(SELECT * FROM ({cost}) AS z WHERE c > 0) AS q"
 
-    def _kept_items(self, chosen: str) -> str:
-        """Return a relation with the array of the items of each user that are *chosen*, and maybe others."""
-        if not self._candidates or not np.isin(self._latest, self._written).all():
-            named = f"SELECT map_agg(h, item) AS m FROM {self._numbered} JOIN {chosen} USING (item)"
-            chosen_items = "filter(transform(hs, h -> element_at(m, h)), i -> i IS NOT NULL)"
-            baskets = f"SELECT {chosen_items} AS items FROM {self._users} CROSS JOIN ({named}) AS x"
+    def _by_place(self, items: Ints, values: Ints) -> Ints:
+        """Return *values* of *items* at their places, and 0 at those of others; write candidates that hold *items*."""
+        if not self._candidates or not np.isin(items, self._written).all():
+            chosen = self._chosen({"item": items, "p": np.arange(1, len(items) + 1)})
+            named = f"SELECT map_agg(h, p) AS m FROM {self._numbered} JOIN {chosen} USING (item)"
+            places = "filter(transform(hs, h -> element_at(m, h)), p -> p IS NOT NULL)"
+            baskets = f"SELECT {places} AS ps FROM {self._users} CROSS JOIN ({named}) AS x"
             self._candidates = f"{self._prefix}candidates{len(self._tables)}"
-            self._create(self._candidates, f"SELECT items FROM ({baskets}) AS b WHERE cardinality(items) > 0")
-            self._written = self._latest
-        return self._candidates
+            self._create(self._candidates, f"SELECT ps FROM ({baskets}) AS b WHERE cardinality(ps) > 0")
+            self._written = items
+        return scattered(np.searchsorted(self._written, items), values, len(self._written))
 
-    def _create(self, name: str, select: str) -> None:
+    def _create(self, name: str, select: str) -> int:
+        """Write a table, and return its number of rows."""
         self._tables.append(name)
-        self._client.run(f"CREATE TABLE {name} AS {select}", self._progress)
+        return int(self._client.run(f"CREATE TABLE {name} AS {select}", self._progress).column(0)[0].as_py())
 
     def _select(self, statement: str, *, labels: bool = False) -> pa.Table:
         del labels  # the columns have the types of the labels already
@@ -443,30 +464,36 @@ class TrinoPairs(HashedPairs):
     def _batches(self, statement: str) -> Iterator[pa.Table]:
         return self._client.batches(f"{statement} ORDER BY a", self._progress)
 
-    def _chosen(self, columns: Mapping[str, NDArray[np.int64]]) -> str:
-        self._latest = columns["item"]
-        selects = (_listed(columns, start) for start in range(0, max(len(self._latest), 1), _CHOSEN_AT_ONCE))
+    def _chosen(self, columns: Mapping[str, Ints]) -> str:
+        names = ", ".join(columns)
+        return f"(SELECT t.* FROM {self._arrays(columns)} AS y CROSS JOIN UNNEST({names}) AS t({names})) AS chosen"
+
+    def _arrays(self, columns: Mapping[str, Ints]) -> str:
+        """Return a relation of one row, without a name, for use in FROM: an array of each of *columns*."""
+        most = max(map(len, columns.values()))
+        selects = (_listed(columns, start) for start in range(0, max(most, 1), _CHOSEN_AT_ONCE))
         first = next(selects)
-        if len(self._latest) <= _CHOSEN_AT_ONCE:  # each statement costs Trino a twentieth of a second
-            return f"({first}) AS chosen"
+        if most <= _CHOSEN_AT_ONCE:  # each statement costs Trino a twentieth of a second
+            return f"({first})"
         table = f"{self._prefix}chosen{len(self._tables)}"
         self._create(table, first)
         for select in selects:
             self._client.run(f"INSERT INTO {table} {select}", self._progress)
-        return table
+        joined = ", ".join(f"flatten(array_agg({name} ORDER BY start)) AS {name}" for name in columns)
+        return f"(SELECT {joined} FROM {table})"
 
 
-def _listed(columns: Mapping[str, NDArray[np.int64]], start: int) -> str:
-    """Return a SELECT of `_CHOSEN_AT_ONCE` rows of *columns*, from row *start* on."""
+def _listed(columns: Mapping[str, Ints], start: int) -> str:
+    """Return a SELECT of one row: the arrays of `_CHOSEN_AT_ONCE` numbers of *columns* from *start* on, and that."""
     names = ", ".join(columns)
-    parts = [values[start : start + _CHOSEN_AT_ONCE].tolist() for values in columns.values()]
-    arrays = ", ".join(f"CAST(json_parse('{json.dumps(part)}') AS ARRAY(BIGINT))" for part in parts)
-    return f"SELECT {names} FROM UNNEST({arrays}) AS t({names})"
+    parts = ([values[start : start + _CHOSEN_AT_ONCE].tolist()] for values in columns.values())
+    arrays = ", ".join(f"CAST(json_parse('{json.dumps(part)}') AS ARRAY(ARRAY(BIGINT)))" for part in parts)
+    return f"SELECT {names}, {start} AS start FROM UNNEST({arrays}) AS t({names})"
 
 
-def _total(array: str, value: str) -> str:
-    """Return the SQL for the sum of *value*, SQL of an element x, over *array*; it is below 2^63."""
-    return f"reduce({array}, CAST(0 AS BIGINT), (s, x) -> s + {value}, s -> s)"
+def _total(value: str) -> str:
+    """Return the SQL for the sum of *value*, SQL of a place x, over the places ps; it is below 2^63."""
+    return f"reduce(ps, CAST(0 AS BIGINT), (s, x) -> s + {value}, s -> s)"
 
 
 class TrinoNotFoundError(InputError):
@@ -493,6 +520,9 @@ class TrinoClient:
         host = f"[{url.host}]" if ":" in url.host else url.host
         self._info = f"{scheme}://{host}:{url.port or (443 if scheme == 'https' else 8080)}/v1/info"
         self._http = requests.Session()
+        self._http.headers["Accept-Encoding"] = (
+            "identity"  # to compress sums takes the server as long as to add them up
+        )
         self._connection = trino.dbapi.connect(  # type: ignore[no-untyped-call]
             host=url.host,
             port=url.port,
