@@ -12,10 +12,10 @@ from scipy.stats import norm
 
 from discreet.accounting.gaussian import delta_gaussian, mu_gaussian
 from discreet.mechanisms.running import PILOT_PLACES, CorrectedCounts, RunningCounts
-from discreet.noise.correlated import squared_sums
+from discreet.noise.correlated import scales, squared_sums
 from discreet.values import Cost
 
-from .test_running_exact import OTHERS, OWN, ROOT, law, noisy, small
+from .test_running_exact import LATE, OTHERS, OWN, STDS, law, noisy, small
 
 SQUARE, MASS = Fraction(mu_gaussian(4.0, 5e-9)) ** 2, Fraction(5, 10**9)
 LEVELS = [
@@ -41,7 +41,7 @@ def answers(listing, counting, counts, error=None):
     start, both = noisy(counting, counts, error)
     sigma = math.sqrt(counting.variance)
     ends = np.append(start, start[-1] + 1) - 0.5 - counts[1]
-    new = np.diff(norm.cdf(ends / sigma))
+    new = np.diff(norm.cdf(ends / (sigma * LATE)))
     if error == "the exact count when it is listed":
         new = (start == counts[1]).astype(float)
     return np.concatenate([[listed[-1, -1]], on_second * new, on_first * both.ravel()])
@@ -49,11 +49,12 @@ def answers(listing, counting, counts, error=None):
 
 def excess(listing, counting, worlds, error=None, union="both days", half=0.5):
     """Return the largest true delta above beta + curve; at most 0 if the theorem holds."""
-    roots = ((1, 1.0), (2, ROOT))
     sigma = math.sqrt(listing.variance)
-    tails = [norm.sf((listing.threshold(day) - listing.least - half) / (sigma * root)) for day, root in roots]
+    tails = [
+        norm.sf((listing.threshold(day) - listing.least - half) / (sigma * std)) for day, std in enumerate(STDS, 1)
+    ]
     beta = sum(tails) if union == "both days" else max(tails)
-    mu = ROOT * math.sqrt(1 / listing.variance + 1 / counting.variance)
+    mu = math.sqrt(1 / listing.variance + 1 / counting.variance)
     worst = -math.inf
     for others, own in itertools.product(worlds, OWN):
         one = answers(listing, counting, others, error)
@@ -99,10 +100,9 @@ def histogram(*users):
 def test_all_parts_together_cost_what_was_declared(periods, pilot):
     """Listing, counting, the kept share and the pilot: their squared shifts by a user add up to mu^2."""
     stream = CorrectedCounts.within(periods, SQUARE, MASS, has_pilot=pilot is not None, pilot=pilot or [])
-    gamma = squared_sums(periods)[-1]
-    parts = [8 * gamma / float(stream.places_variance)]
+    parts = [8 / float(stream.places_variance)]
     parts += [
-        level.groups_per_user * gamma / float(level.variance)
+        level.groups_per_user / float(level.variance)
         for level in (stream.listing, stream.counting)
         if level is not None
     ]
@@ -110,7 +110,7 @@ def test_all_parts_together_cost_what_was_declared(periods, pilot):
     assert 0.99 * SQUARE < sum(parts) <= SQUARE
     assert stream.worst_cost() == Cost(SQUARE / 2, MASS)
     tests = stream.listing.groups_per_user * periods
-    sigma = math.sqrt(stream.listing.variance)
+    sigma = math.sqrt(stream.listing.variance) * scales(periods)[0]
     half = stream.listing.threshold(1) - stream.least - 0.5
     assert tests * norm.sf(half / sigma) <= MASS
     assert stream.least == math.ceil(sigma / 2)
@@ -162,7 +162,7 @@ def test_fewer_standard_errors_make_a_number_by_place_significant_in_one_level()
     one = CorrectedCounts.within(28, SQUARE, MASS, has_pilot=True, pilot=histogram(9))
     two = CorrectedCounts.within(28, SQUARE, MASS, has_pilot=False)
     reached = np.zeros(8, dtype=np.int64)
-    reached[0] = 2 * math.sqrt(float(one.places_variance) * squared_sums(28)[-1])
+    reached[0] = 2 * math.sqrt(float(one.places_variance)) * squared_sums(28)[-1]
     assert one.share(1e4, reached, None) < 1
     assert two.share(1e4, reached, None) == 1
 
@@ -177,7 +177,7 @@ def test_counts_grow_by_what_arrives_over_the_share_that_is_kept():
     counts, whole = one.corrected(np.array([100, 60]), 0.5, np.array([[80.0, 0.0], [80.0, 0.0]]))
     assert counts.tolist() == [200, 120]
     assert whole == 0.5
-    errors = two.published.std_errors([1, 28])
+    errors = two.published.std_errors(28, [1, 28])
     assert two.precise(errors / 0.085 * np.array([1.01, 0.99]), errors, 0.5).tolist() == [True, False]
     assert not two.precise(errors * 1_000, errors, 0.2).any()
     assert isinstance(two.published, RunningCounts)

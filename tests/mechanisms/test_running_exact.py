@@ -17,11 +17,14 @@ from discreet.errors import InputError, InvariantViolated
 from discreet.head_request import MAX_RUNNING_GROUPS, MAX_RUNNING_PERIODS
 from discreet.mechanisms.running import RunningCounts, price
 from discreet.noise import CorrelatedGaussians
-from discreet.noise.correlated import squared_sums
+from discreet.noise.correlated import noise_variances, scales
 from discreet.values import Cost
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(12)
-ROOT = math.sqrt(1.25)  # of gamma_2
+EARLY, LATE = (math.ceil(math.sqrt(gamma) * 2**20) / 2**20 for gamma in (1.25, 1 + 1e-9))
+KEPT = EARLY - LATE / 2
+"""The noise of two days is sigma times EARLY g(1), and KEPT g(1) + LATE g(2)."""
+STDS = EARLY, math.hypot(KEPT, LATE)
 HIDDEN = -1
 
 OTHERS = ((0, 0), (0, 1), (0, 3), (1, 1), (1, 2), (1, 5), (2, 2), (2, 5), (4, 4), (40, 43))
@@ -45,19 +48,20 @@ def noisy(stream, counts, error=None, hidden_below=-math.inf):
         hidden_below: what is not shown on day 1, where an error depends on that.
     """
     sigma = math.sqrt(stream.variance)
-    reach = math.ceil(10 * sigma * ROOT)
+    reach = math.ceil(10 * sigma * STDS[1])
     y = np.arange(-reach, reach + 50)
     first, second = counts
+    early, kept = (LATE, LATE / 2) if error == "not scaled by day" else (EARLY, KEPT)
     joint = np.zeros((len(y), len(y)))
     for row, value in enumerate(y.tolist()):
-        g = (value - first + NODES / 2) / sigma
-        weight = WEIGHTS / 2 / sigma * norm.pdf(g)
+        g = (value - first + NODES / 2) / (sigma * early)
+        weight = WEIGHTS / 2 / (sigma * early) * norm.pdf(g)
         if error == "same noise on other rows":
             if 0 <= (column := row + second - first) < len(y):
                 joint[row, column] = weight.sum()
             continue
         fresh = error == "fresh noise" or (error == "redrawn while hidden" and value < hidden_below)
-        spread, centre = (sigma * ROOT, np.zeros(len(g))) if fresh else (sigma, sigma * g / 2)
+        spread, centre = (sigma * STDS[1], np.zeros(len(g))) if fresh else (sigma * LATE, sigma * kept * g)
         ends = (np.append(y, y[-1] + 1)[None, :] - 0.5 - second - centre[:, None]) / spread
         joint[row] = weight @ np.diff(norm.cdf(ends), axis=1)
     return y, joint
@@ -97,11 +101,9 @@ def excess(stream, worlds, error=None, union="both days", half=0.5):
     Beta is the exact union bound at the integer thresholds, so that their rounding hides nothing.
     """
     sigma = math.sqrt(stream.variance)
-    tails = [
-        norm.sf((stream.threshold(day) - stream.least - half) / (sigma * root)) for day, root in ((1, 1.0), (2, ROOT))
-    ]
+    tails = [norm.sf((stream.threshold(day) - stream.least - half) / (sigma * std)) for day, std in enumerate(STDS, 1)]
     beta = sum(tails) if union == "both days" else max(tails)
-    mu = ROOT / sigma
+    mu = 1 / sigma
     worst = -math.inf
     for others, own in itertools.product(worlds, OWN):
         one = law(stream, others, error)
@@ -140,22 +142,23 @@ def test_two_days_satisfy_the_theorem(stream):
         ({"error": "threshold of one user"}, OTHERS),
         ({"error": "listed items need m users"}, ERASED),
         ({"error": "redrawn while hidden"}, OTHERS),
+        ({"error": "not scaled by day"}, OTHERS),
     ],
     ids=lambda value: next(iter(value.values())) if isinstance(value, dict) else "",
 )
 def test_planted_errors_break_it(planted, worlds):
-    """The law finds them: noise drawn anew or used again, a union over one day, no half for rounding, and cut-offs."""
+    """The law finds them: noise drawn anew, used again or too narrow, a union over one day, no half, and cut-offs."""
     assert max(excess(stream, worlds, **planted) for stream in STREAMS) > 1e-4
 
 
 def counted(stream, counts, secret):
     """Release one item of each of many equal pairs of *counts* on two days, and count the answers as `law` does."""
     n = 30_000
-    noise = CorrelatedGaussians(secret, "counted", stream.variance)
+    noise = CorrelatedGaussians(secret, "counted", stream.variance, 2)
     names = [str(k).encode() for k in range(n)]
     listed = np.zeros(n, dtype=bool)
     answers = np.full((2, n), HIDDEN, dtype=np.int64)
-    reach = math.ceil(10 * math.sqrt(stream.variance) * ROOT)
+    reach = math.ceil(10 * math.sqrt(stream.variance) * STDS[1])
     size = 2 * reach + 51
     for day in (1, 2):
         users = np.full(n, counts[day - 1], dtype=np.int64)
@@ -198,20 +201,21 @@ def test_the_parameters_spend_what_was_declared_and_not_more(periods, groups, ep
     """The squared shift of C items, the curve and C T tests with rounded noise, each within a hundredth."""
     delta = Fraction(delta)
     stream = RunningCounts.within(periods, groups, *price(periods, epsilon, delta))
-    gamma = squared_sums(periods)
     mu = math.sqrt(2 * stream.rho)
-    assert 0.99 * mu**2 < groups * gamma[-1] / float(stream.variance) <= mu**2
+    assert 0.99 * mu**2 < groups / float(stream.variance) <= mu**2
     assert 0.49 < delta_gaussian(mu, epsilon) / float(delta) <= 0.5
-    assert stream.least == math.ceil(math.sqrt(stream.variance) / 2)
+    assert stream.least == math.ceil(math.sqrt(stream.variance) * scales(periods)[0] / 2)
     tails = [
-        norm.sf((stream.threshold(day) - stream.least - 0.5) / math.sqrt(float(stream.variance) * gamma[day - 1]))
+        norm.sf(
+            (stream.threshold(day) - stream.least - 0.5) / math.sqrt(stream.variance * noise_variances(periods, day)[0])
+        )
         for day in {1, 2, periods // 2 + 1, periods}
         if day <= periods
     ]
     assert max(tails) * groups * periods <= stream.mass == delta / 2
     assert stream.worst_cost() == Cost(stream.rho, delta / 2)
     assert stream.groups_per_user == groups
-    assert 0 <= stream.variance - groups * Fraction(gamma[-1]) / (2 * stream.rho) < Fraction(1, 1024)
+    assert 0 <= stream.variance - groups / (2 * stream.rho) < Fraction(1, 1024)
     assert (1024 * stream.variance).denominator == (1024 * stream.quantile).denominator == 1
 
 
@@ -219,25 +223,28 @@ def test_a_threshold_that_may_be_a_whole_number_is_the_next_one():
     """Roots and products are floats: 10.5 + 1/2 may stand for a little more than 11."""
     for whole in range(2, 40):
         quantile = Fraction(2 * whole - 1, 4)
-        stream = dataclasses.replace(small(2, 0.01, 2), variance=4 / Fraction(squared_sums(1)[-1]), quantile=quantile)
+        stream = dataclasses.replace(
+            small(2, 0.01, 2), variance=4 / Fraction(noise_variances(2, 1)[0]), quantile=quantile
+        )
         assert stream.threshold(1) == stream.least + whole + 1
 
 
 def test_released_counts_are_those_with_noise_and_state_its_spread():
-    """The noise of the day is added; its variance is sigma^2 gamma_t and 1/12 for rounding."""
+    """The noise of the day is added; its variance is that of R D^-1 and 1/12 for rounding."""
     stream = small(2, 0.01, 2)
-    noise = CorrelatedGaussians(b"thirty-two bytes of a public key", "spread", stream.variance)
+    noise = CorrelatedGaussians(b"thirty-two bytes of a public key", "spread", stream.variance, 2)
     names = [b"%d" % k for k in range(9)]
-    for day, gamma in ((1, 1), (2, 1.25)):
+    for day, std in enumerate(STDS, 1):
         positions, counts = stream.release(np.full(9, 50), np.ones(9, dtype=bool), names, day, noise)
         assert counts.tolist() == (50 + noise.draw(names, day))[positions].tolist()
-        assert stream.std_errors([day]) == pytest.approx(math.sqrt(4 * gamma + 1 / 12), rel=1e-8)
+        assert stream.std_errors(day, [1]) == pytest.approx(math.sqrt(4 * std**2 + 1 / 12), rel=1e-8)
+    assert stream.std_errors(2, [1, 2])[1] == pytest.approx(math.sqrt(4 * LATE**2 + 1 / 12), rel=1e-8)
 
 
 def test_equal_noisy_counts_are_in_the_order_of_their_labels():
     """The order of the head, that of the true counts, must not show in the answer."""
     stream = small(2, 0.01, 2)
-    noise = CorrelatedGaussians(b"thirty-two bytes of a public key", "order", stream.variance)
+    noise = CorrelatedGaussians(b"thirty-two bytes of a public key", "order", stream.variance, 2)
     names = [f"{k * 7919 % 1000:03}".encode() for k in range(200)]
     positions, counts = stream.release(np.arange(239, 39, -1), np.ones(200, dtype=bool), names, 1, noise)
     ranked = [(-count, names[place]) for count, place in zip(counts, positions, strict=True)]
@@ -251,7 +258,8 @@ def test_what_is_out_of_range_is_refused():
         with pytest.raises(InputError, match="from 1 to"):
             RunningCounts.within(periods, groups, *price(periods, 1.0, Fraction(1, 10**8)))
     stream = small(2, 0.01, 2)
-    for day, variance in ((0, stream.variance), (3, stream.variance), (1, stream.variance + 1)):
-        noise = CorrelatedGaussians(b"thirty-two bytes of a public key", "x", variance)
+    sigma = stream.variance
+    for day, variance, periods in ((0, sigma, 2), (3, sigma, 2), (1, sigma + 1, 2), (1, sigma, 3)):
+        noise = CorrelatedGaussians(b"thirty-two bytes of a public key", "x", variance, periods)
         with pytest.raises(InvariantViolated, match="belongs to its stream"):
             stream.release(np.array([50]), np.array([True]), [b"a"], day, noise)

@@ -16,7 +16,7 @@ from discreet.engines.duckdb import DuckDBEngine
 from discreet.engines.sql import HeadStatement
 from discreet.errors import InputError
 from discreet.head_request import And, Arrivals, Comparison, Constant, Derived, HeadRequest, Kind
-from discreet.noise.correlated import factors, squared_sums
+from discreet.noise.correlated import factors, scales
 from discreet.release.corrected import CorrectedState
 
 from .test_running import DAYS, FIRST, histories, stream_of
@@ -77,8 +77,8 @@ def test_counts_are_corrected_for_what_the_bounds_cut_off(tmp_path, table, parts
     state = stream._read().corrected
     assert (state.mechanism.counting is None) == (levels == 1)
     answered = stream._read().answered
-    oldest = 6 if levels == 1 else 5  # days since the stream began, or since items were first listed
-    (error,) = state.mechanism.published.std_errors([oldest]) / answered[-1].whole
+    oldest = 1 if levels == 1 else 2  # the stream began, or items were first listed
+    (error,) = state.mechanism.published.std_errors(6, [oldest]) / answered[-1].whole
     assert max(row["std_error"] for row in rows) == pytest.approx(error)
     assert stream.kept_share() == answered[-1].whole < 0.95
     assert stream.kept_share("2026-12-02") == answered[0].whole
@@ -110,12 +110,12 @@ def test_equal_streams_that_are_corrected_give_the_same_bytes(tmp_path, parts):
 
 GOLDEN = {
     "one": [
-        [("p2", 217), ("p1", 216), ("p4", 213), ("p0", 103)],
-        [("p2", 1310), ("p4", 1166), ("p1", 947), ("p0", 659)],
+        [("p1", 217), ("p4", 216), ("p2", 211), ("p0", 106)],
+        [("p2", 1289), ("p4", 1148), ("p1", 930), ("p0", 645)],
     ],
     "two": [
-        [("p1", 226), ("p4", 211), ("p2", 209), ("p0", 102)],
-        [("p2", 1307), ("p4", 1127), ("p1", 926), ("p0", 645)],
+        [("p1", 215), ("p2", 211), ("p4", 209), ("p0", 110)],
+        [("p2", 1295), ("p4", 1129), ("p1", 951), ("p0", 643)],
     ],
 }
 
@@ -207,9 +207,9 @@ def shifts(rows, user, bound, listed_on):
         total = 0.0
         for item, values in items.items():
             last = listed_on.get(item, DAYS) if part == "unlisted" else DAYS  # a listed item is not published there
-            changes = np.diff(values[: last + 1])
+            changes = np.diff(values[: last + 1]) / scales(DAYS)[:last]
             total += sum(sum(weights[t - s] * changes[s] for s in range(t + 1)) ** 2 for t in range(last))
-        totals[part] = total / ((len(PLACES) if part == "places" else bound) * squared_sums(DAYS)[-1])
+        totals[part] = total / (len(PLACES) if part == "places" else bound)
     return totals
 
 

@@ -15,7 +15,7 @@ from discreet.accounting.gaussian import mu_gaussian, normal_quantile
 from discreet.errors import InputError, InvariantViolated
 from discreet.head_request import MAX_RUNNING_GROUPS, MAX_RUNNING_PERIODS
 from discreet.noise import CorrelatedGaussians
-from discreet.noise.correlated import squared_sums
+from discreet.noise.correlated import noise_variances, scales, squared_sums
 from discreet.values import Cost, float_below
 
 
@@ -25,8 +25,8 @@ class RunningCounts:
 
     A user counts for the first C items that the user had, in the order of days. On day t, with noise
     Z = `CorrelatedGaussians` of variance sigma^2, an item of h users is listed, with its day, if h >= m and
-    h + Z >= m + ceil(z sigma sqrt(gamma_t) + 1/2), where m = ceil(sigma / 2). From its day on, h + Z is published
-    on every day. sigma^2 >= C gamma_T / mu^2, and Pr[N(0, 1) > z] <= beta / (C T).
+    h + Z >= m + ceil(z s_t + 1/2), where s_t^2 is the variance of Z before it is rounded, and m = ceil(s_1 / 2). From
+    its day on, h + Z is published on every day. sigma^2 >= C / mu^2, and Pr[N(0, 1) > z] <= beta / (C T).
 
     All that is published costs rho = mu^2 / 2 and loses beta; it satisfies (epsilon, beta + curve of mu at epsilon).
 
@@ -62,24 +62,24 @@ class RunningCounts:
             raise InputError(
                 f"groups_per_user is from 1 to {MAX_RUNNING_GROUPS:,} for running counts, not {groups_per_user:,}"
             )
-        variance = _rounded_up(groups_per_user * Fraction(squared_sums(periods)[-1]) / square)
+        variance = _rounded_up(groups_per_user / square)
         quantile = _rounded_up(Fraction(normal_quantile(float_below(mass / (groups_per_user * periods)))))
-        least = math.isqrt(math.ceil(variance / 4) - 1) + 1
+        least = math.isqrt(math.ceil(variance * Fraction(scales(periods)[0]) ** 2 / 4) - 1) + 1
         return cls(periods, groups_per_user, variance, quantile, least, square / 2, mass)
 
     def worst_cost(self) -> Cost:
         """Return the cost of the whole stream, which is charged when it begins."""
         return Cost(self.rho, self.mass)
 
-    def std_errors(self, days: Sequence[int] | NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the standard deviations of the noise on *days*, from 1 on."""
-        variances = float(self.variance) * squared_sums(self.periods)[np.asarray(days, dtype=np.int64) - 1]
-        errors: NDArray[np.float64] = np.sqrt(variances + 1 / 12)  # 1/12: rounding
+    def std_errors(self, day: int, first: Sequence[int] | NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the standard deviations on *day* of noise that starts on the days *first*, from 1 on."""
+        variances = noise_variances(self.periods, day)[np.asarray(first, dtype=np.int64) - 1]
+        errors: NDArray[np.float64] = np.sqrt(float(self.variance) * variances + 1 / 12)  # 1/12: rounding
         return errors
 
     def threshold(self, day: int) -> int:
         """Return the least noisy count with which an item is listed on *day*, from 1 on."""
-        std = math.sqrt(float(self.variance) * float(squared_sums(day)[-1])) * (1 + 1e-12)
+        std = math.sqrt(float(self.variance) * float(noise_variances(self.periods, day)[0])) * (1 + 1e-12)
         return self.least + math.ceil(float(self.quantile) * std * (1 + 1e-12) + 0.5)
 
     def release(
@@ -101,7 +101,7 @@ class RunningCounts:
         Raises:
             InvariantViolated: the stream has no such day, or its noise is of another stream.
         """
-        if not 1 <= day <= self.periods or noise.variance != self.variance:
+        if not 1 <= day <= self.periods or (noise.variance, noise.periods) != (self.variance, self.periods):
             raise InvariantViolated("the noise of a day belongs to its stream")
         noisy = counts + noise.draw(names, day)
         shown = np.flatnonzero(listed | ((counts >= self.least) & (noisy >= self.threshold(day))))
@@ -185,7 +185,7 @@ class CorrectedCounts:
         """
         middle, most = (_quantile(pilot, share) for share in (Fraction(3, 4), Fraction(9, 10)))
         rest = square * (1 - _PLACES - (_PILOT if has_pilot else 0))
-        variance = _rounded_up(_STEPS * Fraction(squared_sums(periods)[-1]) / (_PLACES * square))
+        variance = _rounded_up(_STEPS / (_PLACES * square))
         if most <= _FEW:
             listing = RunningCounts.within(periods, middle, rest, mass)
             return cls(listing, None, variance, square / 2, tuple(pilot))
@@ -249,7 +249,7 @@ class CorrectedCounts:
 
     def _cut_off(self, reached: NDArray[np.int64]) -> float:
         """Return the number of pairs beyond the bound: in geometric progression between two places."""
-        error = math.sqrt(float(self.places_variance) * float(squared_sums(self.listing.periods)[-1]))
+        error = math.sqrt(float(self.places_variance)) * float(squared_sums(self.listing.periods)[-1])  # of any day
         significant = (_SIGNIFICANT_IN_ONE_LEVEL if self.counting is None else _SIGNIFICANT) * error
         users = np.minimum.accumulate(np.where(reached < significant, 0, reached))
         total = 0.0

@@ -2,8 +2,11 @@
 
 A count that changes every day is the sum of its changes so far. That sum is a matrix A of ones on and below its
 diagonal, and A = R R with R[t, s] = f(t - s), f(k) = binom(2k, k) / 4^k (Fichtenberger, Henzinger & Upadhyay 2023).
-The noise of day t is round(sigma sum over s <= t of f(t - s) g(s)) with independent standard Gaussians g(s): a rounding
-of R g, so that values with it follow from R (changes + ...) by post-processing (docs/running-counts.md).
+What a change on day k moves of R (changes) has the squares' sum gamma_{T-k+1}. So it is divided by d(k), whose square
+is at least that: A = L R D^-1, with L = A D R^-1 (Henzinger, Kalinin & Upadhyay 2025), and no change moves more than
+another. The noise of day t is a rounding of sigma (L g)_t, with independent standard Gaussians g: what the square root
+adds on day k, d(k) times. Values with it follow from R D^-1 (changes) + sigma g by post-processing
+(docs/running-counts.md).
 
 g(s) of an item is a function of a key, the item, s and a digest of what was read on day s. So every day and every
 replica computes the same ones, whatever items are drawn together, and no noise is stored; but on other rows, which the
@@ -15,6 +18,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import math
+import operator
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any
@@ -33,7 +37,9 @@ Floats = NDArray[np.float64]
 _BLOCK = 2**16
 """Items whose noise is drawn at once."""
 
-_FORMAT = "discreet-running-1"
+_SCALE_UNITS = 2**20
+
+_FORMAT = "discreet-running-2"
 """Part of every key. Other noise for the same key, item and day needs another text here."""
 
 
@@ -50,8 +56,38 @@ def squared_sums(n: int) -> Floats:
     return np.cumsum(factors(n) ** 2) * (1 + 1e-9)
 
 
+def scales(n: int) -> Floats:
+    """Return d(1), ..., d(n), multiples of 2^-20 that never grow: d(k)^2 is at least gamma_{n-k+1}."""
+    rounded: Floats = np.ceil(np.sqrt(squared_sums(n)[::-1]) * _SCALE_UNITS) / _SCALE_UNITS
+    return rounded
+
+
+def _drops(n: int, day: int) -> Floats:
+    """Return d(k) - d(k + 1) for k < *day*, and d(day), of *n* days: exact, and not negative.
+
+    The noise of the day is the sum of them times (R g)_k.
+    """
+    until = scales(n)[:day]
+    drops: Floats = until - np.append(until[1:], 0.0)
+    return drops
+
+
+def weights(n: int, day: int) -> Floats:
+    """Return L[day, 1], ..., L[day, day] of *n* days, each with a relative error below (3 day + 1) 2^-52."""
+    backwards: Floats = np.convolve(_drops(n, day)[::-1], factors(day))[:day]
+    return backwards[::-1]
+
+
+def noise_variances(n: int, day: int) -> Floats:
+    """Return upper bounds of the variance on *day* of noise that starts on day 1, ..., *day*, in units of sigma^2.
+
+    They have a relative error of 1e-9.
+    """
+    return np.cumsum(weights(n, day)[::-1] ** 2)[::-1] * (1 + 1e-9)
+
+
 class CorrelatedGaussians:
-    """Noise of running counts: on day t, round(sigma sum of f(t - s) g(s) over s from the item's first day to t).
+    """Noise of running counts: on day t, round(sigma sum of L[t, s] g(s) over s from the item's first day to t).
 
     g(s) = ±Y with Y an accepted exponential variate. Its words are AES-256 of the item under a key for their use, where
     the item is the first 16 bytes of its HMAC-SHA256: a permutation of distinct items. With n items, two have the same
@@ -61,6 +97,7 @@ class CorrelatedGaussians:
         secret: at least 32 random bytes; with it the noise can be removed.
         context: everything that fixes a stream of counts, except the day and the data.
         variance: sigma^2, at most 2^80.
+        periods: T, the number of days.
         digests: of what was read on each day, from day 1 on; empty if nothing is ever read again.
         known_bits: the number of bits known at first; fewer than 64 only to force refinements in tests.
 
@@ -69,16 +106,24 @@ class CorrelatedGaussians:
 
     Attributes:
         variance: sigma^2.
+        periods: T.
     """
 
     def __init__(
-        self, secret: bytes, context: Encodable, variance: Fraction, digests: Sequence[str] = (), known_bits: int = 64
+        self,
+        secret: bytes,
+        context: Encodable,
+        variance: Fraction,
+        periods: int,
+        digests: Sequence[str] = (),
+        known_bits: int = 64,
     ) -> None:
         if len(secret) < MIN_SECRET_BYTES:
             raise InputError(f"a noise secret has at least {MIN_SECRET_BYTES} bytes")
         check_scale(variance, MAX_SCALE**2)
         self._key = hmac.digest(secret, encode((_FORMAT, context)), hashlib.sha256)
         self.variance = variance
+        self.periods = periods
         self._digests = digests
         self._known = known_bits
 
@@ -87,12 +132,12 @@ class CorrelatedGaussians:
 
         Args:
             items: injective encodings of their labels.
-            day: its number t in the stream, from 1 on.
+            day: its number t in the stream, from 1 to T.
             first: the day on which the noise of each item starts; None for day 1.
         """
         firsts = np.ones(len(items), dtype=np.int64) if first is None else first
-        if firsts.min(initial=1) < 1 or firsts.max(initial=1) > day:
-            raise InvariantViolated("noise starts on day 1 or later, and before it is drawn")
+        if firsts.min(initial=1) < 1 or firsts.max(initial=1) > day or day > self.periods:
+            raise InvariantViolated("noise starts on day 1 or later, and before it is drawn, on the last day at most")
         key = hmac.digest(self._key, b"items", hashlib.sha256)
         order = np.argsort(firsts)
         drawn = np.zeros(len(items), dtype=np.int64)
@@ -103,7 +148,7 @@ class CorrelatedGaussians:
         return drawn
 
     def _rounded(self, items: _ItemWords, day: int, firsts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return round(sigma sum of f(day - s) g(s)): by floats, and exactly where those cannot decide.
+        """Return round(sigma sum of L[day, s] g(s)): by floats, and exactly where those cannot decide.
 
         Args:
             firsts: the day on which the noise of each item starts, in ascending order.
@@ -111,7 +156,7 @@ class CorrelatedGaussians:
         total = np.zeros(len(items))
         magnitude = np.zeros(len(items))
         error = np.zeros(len(items))
-        weights = factors(day)
+        terms = weights(self.periods, day)
         for s in range(int(firsts.min()), day + 1):
             started = slice(int(np.searchsorted(firsts, s, side="right")))
             those = items.of(started)
@@ -120,13 +165,13 @@ class CorrelatedGaussians:
             for sizes, accepted, which in self._proposals(those, s):
                 values[which] = accepted
                 radius[which] = sizes.radius(accepted)
-            weight = weights[day - s]
+            weight = terms[s - 1]
             values *= weight
             total[started] += np.where(those.signs(self._name(s)), values, -values)
             magnitude[started] += values
             error[started] += weight * radius
         sigma = math.sqrt(self.variance)
-        error = sigma * (error + magnitude * (day + 8) * 2.0**-51) * (1 + 2.0**-48)  # factors, their sum, and sigma
+        error = sigma * (error + magnitude * (2 * day + 8) * 2.0**-51) * (1 + 2.0**-48)  # weights, their sum, and sigma
         least = np.floor(sigma * total + 0.5 - error)
         unsure = np.flatnonzero(~(least == np.floor(sigma * total + 0.5 + error)))
         least[unsure] = 0
@@ -155,9 +200,11 @@ class CorrelatedGaussians:
     def _exactly_rounded(self, item: _ItemWords, day: int, first: int) -> int:
         """Return the noise of one item, from bounds of each term that are narrowed until both ends round alike."""
         terms = []
+        factors_ = [math.comb(2 * k, k) * 4 ** (day - k) for k in range(day)]  # f(0), ..., times 4^day
+        drops = [round(drop * _SCALE_UNITS) for drop in _drops(self.periods, day).tolist()]
         for s in range(first, day + 1):
             *_, (sizes, _, _) = self._proposals(item, s)
-            weight = Fraction(math.comb(2 * (day - s), day - s), 4 ** (day - s))  # f(day - s)
+            weight = Fraction(sum(map(operator.mul, drops[s - 1 :], factors_)), _SCALE_UNITS * 4**day)
             terms.append((weight if item.signs(self._name(s))[0] else -weight, sizes))
         depth = 1
         while True:

@@ -145,7 +145,7 @@ class PeriodReader:
             head = self.read(dataclasses.replace(request, items=()))
             users = -np.diff(_reached(head, np.array([0])), append=0)
             digest = self._digest("digest", *users.tolist())
-            noise = self._noise("pilot", CorrectedCounts.pilot_variance(square), [digest])
+            noise = self._noise("pilot", CorrectedCounts.pilot_variance(square), [digest], 1)
             pilot = (users + noise.draw([encode(place) for place in PILOT_PLACES], 1)).tolist()
         mechanism = CorrectedCounts.within(declared.periods, square, mass, has_pilot=has_pilot, pilot=pilot)
         return CorrectedState(mechanism, pa.table({}))
@@ -177,7 +177,7 @@ class PeriodReader:
         earlier = np.array([[counts.get(name, 0) for name in names] for counts in past], dtype=np.float64)
         corrected, whole = mechanism.corrected(noisy, share, earlier)
         counts = np.rint(corrected).astype(np.int64)
-        precise = mechanism.precise(corrected, mechanism.published.std_errors(number + 1 - since) / whole, share)
+        precise = mechanism.precise(corrected, mechanism.published.std_errors(number, since) / whole, share)
         order = sorted(np.flatnonzero(precise).tolist(), key=lambda place: (-counts[place], names[place]))
         listing = labels
         for name, values in zip(_OWN, (since, noisy, corrected), strict=True):
@@ -299,8 +299,12 @@ class PeriodReader:
             digests += [period.digests[level]] * (period.number - len(digests))
         return digests
 
-    def _noise(self, use: str, variance: Fraction, digests: list[str]) -> CorrelatedGaussians:
-        return CorrelatedGaussians(self.key("noise"), (use, variance), variance, digests)
+    def _noise(
+        self, use: str, variance: Fraction, digests: list[str], periods: int | None = None
+    ) -> CorrelatedGaussians:
+        return CorrelatedGaussians(
+            self.key("noise"), (use, variance), variance, periods or self.declaration.periods, digests
+        )
 
 
 def label_names(labels: pa.Table) -> list[bytes]:

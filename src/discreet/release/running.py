@@ -43,7 +43,7 @@ from discreet.values import Cost, ExactHead, float_above
 if sys.platform != "win32":
     import fcntl
 
-FORMAT = "discreet-running-2"
+FORMAT = "discreet-running-3"
 """Part of every key. Another one ends the streams of earlier versions: their constants or noise are others."""
 _STATE = b"discreet-running"
 _USERS = "users"
@@ -149,7 +149,7 @@ class RunningCounter:
         counts = self._rows(state, number).column(-1).to_numpy()
         level = mechanism if isinstance(mechanism, RunningCounts) else mechanism.published
         since = [1] * len(labels) if state.corrected is None else state.corrected.since(labels)
-        errors = level.std_errors(number + 1 - np.array(since, dtype=np.int64)) / state.period(number).whole
+        errors = level.std_errors(number, since) / state.period(number).whole
         width = np.ceil(INTERVAL * errors).astype(np.int64)
         options = QueryOptions(declared.epsilon, declared.delta)
         return Release(
