@@ -54,6 +54,10 @@ class PaidStream(Reply):
     paid: Spend | None = Field(description="What it cost; null before it has begun.")
     periods: int = Field(description="The number of periods that were answered.")
     until: str | None = Field(description="The start of the last period; null before it has begun.")
+    begins: str | None = Field(
+        description="When its first period is complete, in UTC: then, or later when the account can pay, it is paid, "
+        "and all complete periods are answered, from the first on. Null once it has begun, and if it cannot."
+    )
     problem: str | None = Field(
         description="Why the last refresh by the process that was asked failed; null if none did."
     )

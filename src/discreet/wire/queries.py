@@ -548,6 +548,7 @@ class RunningSummary(Reply):
     """What running counts cost, until when."""
 
     epsilon: float = Field(description="Epsilon of all periods together, as often as their owner paid it.")
+    first: str = Field(description="The start of the first period, from which on users are counted.")
     answered: str = Field(description="The start of the last period that was answered.")
     until: str = Field(description="The start of the last period.")
 

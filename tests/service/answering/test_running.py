@@ -215,6 +215,40 @@ def test_the_price_of_a_stream_is_part_of_what_its_account_spent(service):
     assert "Running counts, or charges by hand" in browser.get("/officer").text
 
 
+def test_the_page_of_an_account_says_when_its_stream_begins(services):
+    """Of one whose first period is not complete, and of an account that is opened late, until it can pay."""
+    service = services(catalog=CATALOG + STREAM_TABLE, accounts=[], granted={"visits": None})
+    said = "Begins at 2026-11-02 01:00 UTC, when its first period is complete, or as soon as this account can pay"
+    load(service, 4)
+    refresh(service)
+    service.store.create(board(epsilon=1.0)[0], ACT)
+    browser = Browser(service)
+    assert browser.log_in(service.keys["officer"]).status_code == 303
+    page = browser.get("/officer/accounts/board").text
+    assert said in page
+    assert "not begun" in page
+    (listed,) = service.get("/v1/admin/running", "officer").json()["streams"]
+    assert (listed["begins"], listed["until"]) == ("2026-11-02 01:00", None)
+    assert service.act("PATCH", "/v1/admin/accounts/board", limit={"epsilon": 12, "delta": "1e-6"}).status_code == 200
+    service.clock.now += timedelta(minutes=16)
+    refresh(service)
+    assert list(record(service).releases) == [f"DATE '2026-11-0{day}'" for day in range(1, 5)]
+    page = browser.get("/officer/accounts/board").text
+    assert "Begins at" not in page
+    assert service.get("/v1/admin/running", "officer").json()["streams"][0]["begins"] is None
+
+
+def test_a_stream_without_a_start_says_so(services):
+    """Its problem is listed, and not when it begins."""
+    wrong = STREAM_TABLE.replace('"2026-11-01"', '"soon"')
+    service = services(catalog=CATALOG + wrong, accounts=board(), granted={"visits": None})
+    load(service, 1)
+    refresh(service)
+    (listed,) = service.get("/v1/admin/running", "officer").json()["streams"]
+    assert listed["begins"] is None
+    assert "the first period is a date" in listed["problem"]
+
+
 def test_columns_that_no_query_may_name_begin_no_stream(services):
     """The table of a stream is read like every other, by the grants of its columns."""
     catalog = CATALOG + STREAM_TABLE.replace("group = true, filter = true", "filter = true")
@@ -405,7 +439,8 @@ def test_the_page_of_a_stream_has_a_line_for_each_item_with_its_band(service, mo
     assert "by_article" in browser.get("/tables").text
     page = browser.get("/tables/by_article").text
     assert page.count('class="band ') == page.count('class="line ') == 2
-    for text in ("article 1", "article 2", "running counts", "the last answered one is 2026-11-03", "2026-11-28"):
+    said = "counted from 2026-11-01 on, by period: the last answered one is 2026-11-03"
+    for text in ("article 1", "article 2", "running counts", said, "2026-11-28"):
         assert text in page
     assert "Drop" not in page
     assert "Items are missing until they have enough users to be named." in page
@@ -417,7 +452,12 @@ def test_the_page_of_a_stream_has_a_line_for_each_item_with_its_band(service, mo
     assert "2026-11-02 ·" not in page
     assert len(browser.get("/tables/by_article?as=csv").text.splitlines()) == 7
     about = service.get("/v1/tables/by_article").json()
-    assert about["running"] == {"epsilon": 4.0, "answered": "2026-11-03", "until": "2026-11-28"}
+    assert about["running"] == {
+        "epsilon": 4.0,
+        "first": "2026-11-01",
+        "answered": "2026-11-03",
+        "until": "2026-11-28",
+    }
     assert about["paid"]["rho"] == pytest.approx(float(record(service).cost.rho))
 
 

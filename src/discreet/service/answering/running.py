@@ -11,6 +11,7 @@ if it is as it was read: periods are answered once, in their order, also by seve
 from __future__ import annotations
 
 import contextlib
+import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -35,7 +36,8 @@ from discreet.query.predicates import columns_of
 from discreet.query.query import DatasetQuery, Select
 from discreet.query.saved import SavedPart, SavedTable
 from discreet.query.statement import split_statement
-from discreet.release.declaration import GRACE
+from discreet.release.declaration import GRACE, moment
+from discreet.release.periods import LENGTHS
 from discreet.release.postprocess import arrow_types
 from discreet.release.running import RunningCounter, RunningState
 from discreet.values import Cost
@@ -109,8 +111,9 @@ class StoredStream:
 
     @property
     def summary(self) -> RunningSummary:
-        """What it cost, until when; once there is an answer."""
-        return RunningSummary(epsilon=self.charged, answered=self.answered or "", until=self.last)
+        """What it cost, from when until when; once there is an answer."""
+        first = json.loads(json.loads(self.state)["declared"])["first"]
+        return RunningSummary(epsilon=self.charged, first=first, answered=self.answered or "", until=self.last)
 
     @property
     def table(self) -> SavedTable:
@@ -225,13 +228,13 @@ class Streams:
         """Return all streams that the catalog declares with an account, or that have begun, by name."""
         stored = stored_streams(self._store)
         payers = {
-            name.lower(): (declared.account, float(declared.epsilon))
+            name.lower(): (declared.account, float(declared.epsilon), _begins(declared))
             for name, (_, declared) in self._warehouse.catalog.streams.items()
             if declared.account is not None
         }
-        payers |= {name: (stream.account, stream.charged) for name, stream in stored.items()}
+        payers |= {name: (stream.account, stream.charged, None) for name, stream in stored.items()}
         listed = []
-        for name, (account, epsilon) in sorted(payers.items()):
+        for name, (account, epsilon, begins) in sorted(payers.items()):
             stream = stored.get(name)
             listed.append(
                 PaidStream(
@@ -241,6 +244,7 @@ class Streams:
                     paid=None if stream is None else spend_above(stream.cost),
                     periods=0 if stream is None else len(stream.releases),
                     until=None if stream is None else stream.last,
+                    begins=begins,
                     problem=self.problems.get(name),
                 )
             )
@@ -413,6 +417,13 @@ class Streams:
 
         shown = {"stream": name, "periods": len(after.releases)}
         store.change_record(RECORD, name.lower(), replaced, AdminAction(after.account, reason), shown)
+
+
+def _begins(declared: RunningTable) -> str | None:
+    """Return when the first period is complete, in UTC; None if the catalog names no start of one."""
+    with contextlib.suppress(InputError):
+        return f"{moment(declared.first, 'the first period') + LENGTHS[declared.each] + GRACE:%Y-%m-%d %H:%M}"
+    return None
 
 
 def _text_of(stream: StoredStream) -> str:
