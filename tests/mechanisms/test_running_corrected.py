@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import norm
 
 from discreet.accounting.gaussian import delta_gaussian, mu_gaussian
-from discreet.mechanisms.running import PILOT_PLACES, CorrectedCounts, RunningCounts
+from discreet.mechanisms.running import CorrectedCounts, RunningCounts, pilot_places
 from discreet.noise.correlated import scales, squared_sums
 from discreet.values import Cost
 
@@ -90,9 +90,9 @@ def test_planted_errors_of_two_levels_break_it(planted):
 
 
 def histogram(*users):
-    """Return numbers of users by `PILOT_PLACES` from the number of users with 1, 2, ... items."""
+    """Return numbers of users by `pilot_places` from the number of users with 1, 2, ... items."""
     sizes = np.repeat(np.arange(1, len(users) + 1), users)
-    return np.bincount(np.searchsorted(PILOT_PLACES, sizes, side="right") - 1, minlength=len(PILOT_PLACES)).tolist()
+    return np.bincount(np.searchsorted(pilot_places(), sizes, side="right") - 1, minlength=len(pilot_places())).tolist()
 
 
 @pytest.mark.parametrize("pilot", [None, [], histogram(5, 5, 60, 20, 9), histogram(*[1] * 40), histogram(*[1] * 500)])
@@ -126,7 +126,7 @@ def test_the_pilot_chooses_the_bounds():
             "some": histogram(*[1] * 12),
             "many": histogram(*[1] * 236),
             "none": histogram(),
-            "below": [-3, 2, *[0] * (len(PILOT_PLACES) - 2)],
+            "below": [-3, 2, *[0] * (len(pilot_places()) - 2)],
         }.items()
     }
     bounds = {
@@ -137,8 +137,15 @@ def test_the_pilot_chooses_the_bounds():
     assert bounds.items() >= expected.items()
     assert bounds["many"][0] == 30
     assert 160 <= bounds["many"][1] <= 177  # places are about 10 % apart
-    assert len(PILOT_PLACES) < 70
-    assert PILOT_PLACES[-1] == 1_000
+
+
+def test_a_pilot_tells_numbers_apart_that_differ_by_a_tenth():
+    """All of them up to 20, so that small bounds are exact; streams keep numbers by place, so the places stay."""
+    places = pilot_places()
+    assert places[:21] == (*range(1, 21), 22)
+    assert all(more == max(less + 1, less * 11 // 10) for less, more in itertools.pairwise(places[:-1]))
+    assert places[-2:] == (972, 1_000)
+    assert len(places) == 64
 
 
 @pytest.mark.parametrize("groups", [1, 4, 10])

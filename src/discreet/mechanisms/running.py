@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import ClassVar, Self
 
 import numpy as np
@@ -135,15 +136,13 @@ In one level the kept share is that of all pairs so far, and not of the few that
 """
 
 
-def _pilot_places() -> tuple[int, ...]:
+@lru_cache(1)
+def pilot_places() -> tuple[int, ...]:
+    """Return 1, 2, 3, ... and then about 10 % apart: the numbers of items of a user that a pilot tells apart."""
     places = [1]
     while places[-1] < MAX_RUNNING_GROUPS:
         places.append(min(max(places[-1] + 1, places[-1] * 11 // 10), MAX_RUNNING_GROUPS))
     return tuple(places)
-
-
-PILOT_PLACES = _pilot_places()
-"""1, 2, 3, ... and then about 10 % apart: the numbers of items of a user that a pilot tells apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +161,7 @@ class CorrectedCounts:
         counting: the second level, which has no threshold.
         places_variance: of the numbers of users by place.
         rho: of all parts together, with the pilot's.
-        pilot: the noisy numbers of users by `PILOT_PLACES`; empty without a pilot.
+        pilot: the noisy numbers of users by `pilot_places`; empty without a pilot.
     """
 
     listing: RunningCounts
@@ -181,7 +180,7 @@ class CorrectedCounts:
 
         Args:
             has_pilot: True if there is a pilot, which is paid even if its numbers are not known yet.
-            pilot: the noisy numbers of users by `PILOT_PLACES`; without any, the bounds are 10 items in each level.
+            pilot: the noisy numbers of users by `pilot_places`; without any, the bounds are 10 items in each level.
         """
         middle, most = (_quantile(pilot, share) for share in (Fraction(3, 4), Fraction(9, 10)))
         rest = square * (1 - _PLACES - (_PILOT if has_pilot else 0))
@@ -284,7 +283,7 @@ def _quantile(pilot: Sequence[int], share: Fraction) -> int:
     sums = np.cumsum(pilot)
     if not len(sums) or sums[-1] <= 0:
         return _DEFAULT_GROUPS
-    return PILOT_PLACES[int(np.flatnonzero(sums >= share * int(sums[-1]))[0])]
+    return pilot_places()[int(np.flatnonzero(sums >= share * int(sums[-1]))[0])]
 
 
 def price(periods: int, epsilon: float, delta: Fraction) -> tuple[Fraction, Fraction]:

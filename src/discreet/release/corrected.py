@@ -22,7 +22,7 @@ from pydantic import TypeAdapter
 
 from discreet.engines.base import arrow_array
 from discreet.head_request import MAX_RUNNING_GROUPS, HeadRequest
-from discreet.mechanisms.running import PILOT_PLACES, CorrectedCounts, RunningCounts
+from discreet.mechanisms.running import CorrectedCounts, RunningCounts, pilot_places
 from discreet.noise import CorrelatedGaussians, encode
 from discreet.noise.bits import Encodable
 from discreet.release.declaration import RunningDeclaration
@@ -140,13 +140,13 @@ class PeriodReader:
         has_pilot = declared.pilot is not None
         pilot: list[int] = []
         if declared.pilot is not None:
-            parts = {"reached": PILOT_PLACES, "of": declared.request.items}
+            parts = {"reached": pilot_places(), "of": declared.request.items}
             request = declared.arrived(declared.pilot, declared.periods, MAX_RUNNING_GROUPS, 1, **parts)
             head = self.read(dataclasses.replace(request, items=()))
             users = -np.diff(_reached(head, np.array([0])), append=0)
             digest = self._digest("digest", *users.tolist())
             noise = self._noise("pilot", CorrectedCounts.pilot_variance(square), [digest], 1)
-            pilot = (users + noise.draw([encode(place) for place in PILOT_PLACES], 1)).tolist()
+            pilot = (users + noise.draw([encode(place) for place in pilot_places()], 1)).tolist()
         mechanism = CorrectedCounts.within(declared.periods, square, mass, has_pilot=has_pilot, pilot=pilot)
         return CorrectedState(mechanism, pa.table({}))
 
