@@ -17,6 +17,7 @@ NEEDLESS = (
     "discreet.warehouse",
     "discreet.wire",
     "matplotlib",
+    "numpy.ma",
     "pandas",
     "polars",
     "pyarrow.acero",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -19,7 +20,7 @@ from discreet.head_request import Kind
 from discreet.values import CAPPED_BASKET, MAX_BASKET, WEIGHT_UNIT
 
 Ints = NDArray[np.signedinteger[Any]]
-Blocks = list[tuple[Ints, Ints, Ints]]
+Block = tuple[Ints, Ints, Ints]
 
 _BATCH = 2**20
 _RANGE = 2**25
@@ -69,11 +70,12 @@ class DuckDBPairs:
         self._connection = connection
         self._run = run
         self._is_view = is_view
+        self._threads = ThreadPoolExecutor(2)
         self._user_bits: int  # this and what follows is known after `create`
         self._sizes: Ints
         self._numbers: Ints
         self._users_of_item: Ints
-        self._blocks: Blocks
+        self._blocks: list[Block]
         """Numbers of items, each with its number of users, and these users; an item may go on in the next block."""
 
     def create(self) -> None:
@@ -180,27 +182,26 @@ class DuckDBPairs:
         Ends of ranges are sampled. Rows of the same pair may be more than fit in memory, but then most ends are that
         pair, and a range of a single pair is not read.
         """
-        ends = np.zeros(0, dtype=np.int64)
+        times: Counter[int] = Counter()
         if self._count(keys) > _RANGE:
             sample = self._integers(f"SELECT pair FROM {_KEYS} WHERE hash(rowid) % {_SAMPLED} = 0")
-            ends = np.sort(sample)[:: _RANGE // _SAMPLED]
-        ends, times = np.unique(ends, return_counts=True)
-        frequent = ends[times > 1]
-        starts = np.unique(np.concatenate([[0], ends, frequent + 1]))
-        for start, end in zip(starts.tolist(), [*starts[1:].tolist(), 2**_KEY_BITS], strict=True):
+            times.update(np.sort(sample)[:: _RANGE // _SAMPLED].tolist())
+        frequent = {end for end, count in times.items() if count > 1}
+        starts = sorted({0, *times, *(end + 1 for end in frequent)})
+        for start, end in zip(starts, [*starts[1:], 2**_KEY_BITS], strict=True):
             if start in frequent:  # the next range begins with the next number
                 yield np.array([start])
                 continue
             within = f" WHERE pair BETWEEN {start} AND {end - 1}" if len(starts) > 1 else ""
             pairs = self._integers(f"SELECT pair FROM {keys}{within}")
             middle = len(pairs) // 2
-            with ThreadPoolExecutor(2) as pool:
-                list(pool.map(np.ndarray.sort, (pairs[:middle], pairs[middle:])))
+            list(self._threads.map(np.ndarray.sort, (pairs[:middle], pairs[middle:])))
             pairs.sort(kind="stable")  # which merges the two
             yield pairs
 
     def drop(self) -> None:
         """Drop all tables that were written, also after a failure."""
+        self._threads.shutdown()
         for name in (_KEYS, _OWNERS, _ITEMS, _CODES, _ROWS):
             self._connection.execute(f"DROP TABLE IF EXISTS {name}")
         self._connection.unregister(_GIVEN)
@@ -235,7 +236,7 @@ class DuckDBPairs:
         """Count users by the first scale at which their items fit."""
         cost_of = self._by_item(items, costs)
         scale_of = self._by_item(items, last_scale)
-        blocks = list(self._chosen(cost_of, self._blocks))
+        blocks = [_chosen(block, cost_of) for block in self._blocks]
         spent = self._spent(cost_of, blocks)
         left = np.flatnonzero(spent)
         users = np.zeros(len(bounds), dtype=np.int64)
@@ -271,10 +272,11 @@ class DuckDBPairs:
         placed[self._numbers[items]] = values
         return placed
 
-    def _spent(self, cost_of: Ints, blocks: Blocks) -> Ints:
+    def _spent(self, cost_of: Ints, blocks: list[Block]) -> Ints:
         """Return the sum of the costs of each user's items in *blocks*; 0 for users who are left out."""
         spent = np.zeros(len(self._sizes), dtype=np.int64)
-        for items, counts, users in self._chosen(cost_of, blocks):
+        for block in blocks:
+            items, counts, users = _chosen(block, cost_of)
             np.add.at(spent, users, np.repeat(cost_of[items], counts))
         spent[self._sizes == 0] = 0
         return spent
@@ -282,18 +284,14 @@ class DuckDBPairs:
     def _add_up(self, weight: Ints, chosen: Ints) -> Ints:
         """Return the sum of the weights of each item's users; 0 for items of which *chosen* is 0."""
         sums = np.zeros(len(chosen), dtype=np.int64)
-        for items, counts, users in self._chosen(chosen, self._blocks):
-            sums[items] += np.add.reduceat(weight[users], np.cumsum(counts) - counts, dtype=np.int64)
-        return sums
 
-    def _chosen(self, chosen: Ints, blocks: Blocks) -> Iterator[tuple[Ints, Ints, Ints]]:
-        """Yield *blocks* without the items of which *chosen* is 0."""
-        for items, counts, users in blocks:
-            is_chosen = chosen[items] != 0
-            if is_chosen.all():
-                yield items, counts, users
-            elif is_chosen.any():
-                yield items[is_chosen], counts[is_chosen], users[np.repeat(is_chosen, counts)]
+        def add_up(block: Block) -> tuple[Ints, Ints]:
+            items, counts, users = _chosen(block, chosen)
+            return items, np.add.reduceat(weight.take(users), np.cumsum(counts) - counts, dtype=np.int64)
+
+        for items, weights in self._threads.map(add_up, self._blocks):
+            sums[items] += weights
+        return sums
 
     def _integers(self, statement: str) -> Ints:
         """Return the only column that is selected."""
@@ -319,6 +317,13 @@ class DuckDBPairs:
     def _select(self, statement: str) -> pa.Table:
         table: pa.Table = self._run(lambda: self._connection.sql(statement).to_arrow_table())
         return table
+
+
+def _chosen(block: Block, chosen: Ints) -> Block:
+    """Return *block* without the items of which *chosen* is 0."""
+    items, counts, users = block
+    is_chosen = chosen[items] != 0
+    return block if is_chosen.all() else (items[is_chosen], counts[is_chosen], users[np.repeat(is_chosen, counts)])
 
 
 def _weights(share: NDArray[np.float64]) -> Ints:

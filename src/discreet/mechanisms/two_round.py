@@ -654,7 +654,7 @@ class TwoRound(WithoutSteps):
         error = float(np.mean(weights / weights.min() / values**2)) * COST_UNIT / self.budget.second
         best = math.inf
         chosen = ClippedAt(total / 2**20)
-        for allowed in np.unique(bounds).tolist():
+        for allowed in sorted(set(bounds.tolist())):
             at = ClippedAt(allowed / 2**20)
             if mass.sum() > 0:
                 lost = np.where(bounds <= allowed, 0, 1 - np.sqrt(np.minimum(1, at.limit / size)))
