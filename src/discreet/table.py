@@ -66,13 +66,14 @@ def scan(
             "boolean", "date" or "timestamp", by the name of the column. Every value must have an equal one of the new
             type: pandas holds whole numbers with gaps as floats, and CSV files hold text.
 
-    The source is checked now. Files that change later are refused until they are scanned again.
+    The source is checked now, but the values of Parquet files that are not cast before the first query of some rows, or
+    with a budget. Files that change later are refused until they are scanned again.
 
     Raises:
         InputError: the source cannot be read, has no such column, or holds a value that cannot be cast.
         EngineError: the engine cannot be reached.
     """
-    engine = open_engine(source, table=table, cast=cast)
+    engine = open_engine(source, table=table, cast=cast, defers_check=True)
     columns = engine.columns()
     user_column = find_column(user, columns, "user column")
     wrong = naming_error(user_column, columns[user_column], is_user=True, has_cast=True)
@@ -398,6 +399,8 @@ class Table:
         progress: Callable[[float], None] | None,
     ) -> Release:
         start = time.perf_counter()
+        if budget is not None:  # a value that cannot be read must cost nothing, so that queries cannot find it for free
+            getattr(self._engine, "check_values", lambda: None)()
         for note in plan.notes:
             warnings.warn(note, stacklevel=3)
         source = SystemBits() if bits is None else bits

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+from dataclasses import replace
 
 import duckdb
 import pandas as pd
@@ -13,17 +15,19 @@ import pyarrow.dataset
 import pyarrow.parquet
 import pytest
 
+import discreet
 from discreet.engines.duckdb import DuckDBEngine
-from discreet.engines.opening import source_fingerprint
+from discreet.engines.opening import open_engine, source_fingerprint
 from discreet.engines.sources import as_arrow, checked
 from discreet.errors import EngineError, EngineUnreachable, InputError
-from discreet.head_request import HeadRequest, Kind
+from discreet.head_request import Comparison, Constant, HeadRequest, Kind
 from discreet.testing.engines import rows_of
 
 REQUEST = HeadRequest("user", ("item",), 10)
 ROWS = {"user": ["a", "b"], "item": ["x", "x"], "at": pa.array([0, 1], pa.timestamp("us"))}
 BEYOND = 2**63 // 1000 + 1
 VIEW = "SELECT * FROM source"
+SMALL = Comparison("size", "<", Constant(2, Kind.INTEGER))
 
 
 def _parquet(path, **columns):
@@ -212,8 +216,8 @@ def test_a_file_that_changes_while_it_is_checked_is_refused(tmp_path, monkeypatc
 
     opened = module.open_source
 
-    def replaced(*arguments):
-        found = opened(*arguments)
+    def replaced(*arguments, **options):
+        found = opened(*arguments, **options)
         path.write_text("user,item\na,x\nb,x\n") if end == "csv" else _parquet(path)
         return found
 
@@ -294,6 +298,46 @@ def test_a_value_that_duckdb_cannot_read_refuses_the_file_when_it_is_opened(tmp_
     with pytest.raises(InputError, match=r"^column 'at' of .*2\.parquet' holds a value that cannot be read") as error:
         DuckDBEngine(str(tmp_path / "*.parquet"), view=view)
     assert "xff" not in str(error.value).lower()
+
+
+@pytest.mark.parametrize("kind", UNREADABLE)
+def test_a_scan_checks_values_before_the_first_query_of_some_rows(tmp_path, kind):
+    """A query of all rows that fails says what the check says; one of some rows is refused whatever it selects."""
+    table = pa.table({"user": ["a", "b"], "item": ["x", "x"], "size": [1, 2], "at": UNREADABLE[kind]})
+    pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
+    with pytest.raises(InputError) as refused:
+        DuckDBEngine(tmp_path / "t.parquet")
+    with contextlib.closing(open_engine(tmp_path / "t.parquet", defers_check=True)) as engine:
+        assert rows_of(engine, REQUEST) == [(("x",), 2)]
+        with engine.pairs(REQUEST) as pairs:
+            assert pairs.count_items() == 1
+        text = kind == "text"
+        selections = [
+            lambda: engine.head(HeadRequest("at" if text else "user", ("item",) if text else ("at",), 5)),
+            lambda: engine.check(replace(REQUEST, where=SMALL)),
+            lambda: engine.head(replace(REQUEST, where=SMALL)),
+            lambda: engine.check(replace(REQUEST, groups_per_user=1)),
+            lambda: engine.check(replace(REQUEST, domain=pa.table({"item": ["x"]}))),
+            lambda: engine.fetch("SELECT size FROM source"),
+            engine.check_values,
+        ]
+        for select in selections if text else selections[1:]:
+            with pytest.raises(InputError, match=re.escape(str(refused.value))):
+                select()
+
+
+def test_a_scan_with_a_budget_checks_values_before_anything_is_charged(tmp_path):
+    """Else a query of all rows that fails would be charged, or be free and tell of a row."""
+    table = pa.table({"user": _text_of(b"a", b"\xff"), "item": ["x", "x"]})
+    pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
+    budget = discreet.Budget(epsilon=1, delta="1e-6")
+    with (
+        discreet.scan(tmp_path / "t.parquet", user="user") as frame,
+        pytest.raises(InputError, match=r"column 'user' of .* holds a value that cannot be read"),
+    ):
+        frame.top("item", 1, epsilon="0.5", budget=budget)
+    assert budget.spent == discreet.Budget(epsilon=1, delta="1e-6").spent
+    assert budget.held == budget.spent
 
 
 def test_the_version_is_the_fingerprint_of_what_was_checked(tmp_path):

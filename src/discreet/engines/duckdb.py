@@ -15,6 +15,7 @@ from discreet.engines.duckdb_pairs import DuckDBPairs
 from discreet.engines.duckdb_source import (
     Source,
     cast_columns,
+    check_values,
     fingerprint,
     forbid_other_files,
     name_source,
@@ -94,6 +95,8 @@ class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
         view: a SELECT of the data owner, in which files and frames are called source.
         timeout_seconds: time limit of a query, or None.
         cast: types of columns that have another one, as in `discreet.scan`.
+        defers_check: True to check the values of Parquet files without view and cast in the first query of some rows,
+            or when a query of all rows fails. For queries of the data's owner alone, and without a budget.
 
     Attributes:
         checked_fingerprint: the fingerprint of the source that was opened, from before its checks; None for a frame.
@@ -111,6 +114,7 @@ class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
         view: str | None = None,
         timeout_seconds: float | None = None,
         cast: Mapping[str, str] | None = None,
+        defers_check: bool = False,
     ) -> None:
         spill = SpillFolder()
         # With a fair scheduler, a short query need not wait for the end of a long one.
@@ -120,7 +124,7 @@ class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
         self._seconds = timeout_seconds
         self.checked_fingerprint = fingerprint(source)
         self._place = None if self.checked_fingerprint is None else source
-        self._source = open_source(self._database, source, table, view)
+        self._source = open_source(self._database, source, table, view, defers_check=defers_check and not cast)
         if cast:
             self._source = cast_columns(self._database, self._source, cast)
         forbid_other_files(self._database, self._source)
@@ -139,6 +143,21 @@ class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
             raise InputError(
                 f"the rows of {self._source.name} take more than the {mib:,} MiB that are allowed"
             ) from None
+
+    def check_values(self) -> None:
+        """Check the values of the source, unless that was done.
+
+        Raises:
+            InputError: a value cannot be read.
+            EngineUnreachable: the source changed since it was opened.
+        """
+        if self._source.unchecked:
+            with self._connection() as connection:
+                self._check_values(connection)
+
+    def _check_values(self, connection: duckdb.DuckDBPyConnection) -> None:
+        if self._source.unchecked:
+            self._source = check_values(connection, self._source)
 
     @staticmethod
     def fingerprint(source: Any) -> str | None:  # noqa: ANN401 - as in the constructor
@@ -174,6 +193,7 @@ class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
 
     def fetch(self, statement: str) -> pa.Table:
         with self._connection() as connection:
+            self._check_values(connection)
             name_source(connection, self._source)
             return self._guarded(connection, lambda: connection.sql(statement).to_arrow_table(), None)
 
@@ -244,6 +264,8 @@ class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
     ) -> DuckDBStatement:
         if request.user in self._source.narrow:
             raise InputError(_NARROW_USER.format(request.user))
+        if request != HeadRequest(request.user, request.items, request.limit, keep_missing=request.keep_missing):
+            self._check_values(connection)  # what such a request leaves out would decide whether it fails
         statement = DuckDBStatement(request, self._source, columns, seed)
         if request.listed is not None:
             items = request.listed.column_names
@@ -288,13 +310,17 @@ class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
     ) -> _Result:
         """Run *work* within the time limit, and remove DuckDB's messages, which may hold data, from errors."""
         try:
-            return run(
-                work,
-                connection.interrupt,
-                seconds=self._seconds,
-                progress=progress,
-                share=lambda: connection.query_progress() / 100,  # it is -1 before and after a query
-            )
+            try:
+                return run(
+                    work,
+                    connection.interrupt,
+                    seconds=self._seconds,
+                    progress=progress,
+                    share=lambda: connection.query_progress() / 100,  # it is -1 before and after a query
+                )
+            except duckdb.Error:
+                self._check_values(connection)
+                raise
         except duckdb.PermissionException:
             raise EngineError(_OTHER_FILE.format(self._source.name)) from None
         except duckdb.ConversionException:

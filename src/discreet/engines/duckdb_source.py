@@ -59,6 +59,7 @@ class Source:
         setup: statement that each connection runs first.
         cast: the columns that the relation casts, each with its new type.
         narrow: columns of 8 or 16 bits that Parquet files hold in 32: wider values would be cut, which nothing checks.
+        unchecked: columns with values that DuckDB may fail to read, until `check_values` has read them.
     """
 
     relation: str
@@ -73,6 +74,7 @@ class Source:
     setup: str = ""
     cast: Mapping[str, str] = field(default_factory=dict)
     narrow: frozenset[str] = frozenset()
+    unchecked: tuple[str, ...] = ()
 
     @property
     def identity(self) -> str:
@@ -96,24 +98,28 @@ def open_source(
     source: Any,  # noqa: ANN401 - frames of four libraries
     table: str | None,
     view: str | None = None,
+    *,
+    defers_check: bool = False,
 ) -> Source:
     """Make *source* readable on *connection*.
 
     Args:
         view: a SELECT of the data owner from *source*, or None.
+        defers_check: True to leave `check_values` to the caller, unless there is a view.
 
     Raises:
         InputError: the source does not exist, or cannot be read.
     """
     if view is None:
-        return _opened(connection, source, table)
+        opened = _opened(connection, source, table)
+        return opened if defers_check else check_values(connection, opened)
     if isinstance(source, str) and source.startswith("duckdb:"):
         source = _parse_url(source, table)[0]
     if isinstance(source, str | Path) and _begins_with(Path(source), b"DUCK", 8):
         _attach(connection, Path(source))
         opened = Source("", str(source), setup=_USE)
     else:
-        opened = _opened(connection, source, table)
+        opened = check_values(connection, _opened(connection, source, table))
     shown = Source(
         f"({view}\n) AS shown",
         f"{opened.name}, a view",
@@ -339,10 +345,24 @@ def _files(connection: duckdb.DuckDBPyConnection, place: str) -> Source:
     relation = _parquet(*files)
     try:
         described = connection.execute(f"DESCRIBE SELECT * FROM {relation}").fetchall()
-        names = [name for name, type_, *_ in described if type_ not in _READABLE]
-        _read(connection, names, relation)
     except duckdb.Error:
-        for path, name in itertools.product(files, names):
+        raise InputError(f"{place} cannot be read as the table it should be") from None
+    narrow = frozenset(name for name, type_, *_ in described if type_ in _NARROW)
+    unchecked = tuple(name for name, type_, *_ in described if type_ not in _READABLE)
+    return Source(relation, place, files, narrow=narrow, unchecked=unchecked)
+
+
+def check_values(connection: duckdb.DuckDBPyConnection, source: Source) -> Source:
+    """Read all values of the unchecked columns of *source*, and return it without unchecked columns.
+
+    Raises:
+        InputError: a value cannot be read.
+    """
+    names = source.unchecked
+    try:
+        _read(connection, names, source.relation)
+    except duckdb.Error:
+        for path, name in itertools.product(source.files, names):
             try:
                 _read(connection, [name], _parquet(path))
             except duckdb.Error:
@@ -350,9 +370,8 @@ def _files(connection: duckdb.DuckDBPyConnection, place: str) -> Source:
                     f"column {name!r} of {str(path)!r} holds a value that cannot be read: text must be UTF-8, and "
                     "timestamps must fit into microseconds"
                 ) from None
-        raise InputError(f"{place} cannot be read as the table it should be") from None
-    narrow = frozenset(name for name, type_, *_ in described if type_ in _NARROW)
-    return Source(relation, place, files, narrow=narrow)
+        raise InputError(f"{source.name} cannot be read as the table it should be") from None
+    return dataclasses.replace(source, unchecked=())
 
 
 def _parquet(*files: Path) -> str:
@@ -361,7 +380,7 @@ def _parquet(*files: Path) -> str:
     return f"read_parquet([{listed}], hive_types_autocast = false)"
 
 
-def _read(connection: duckdb.DuckDBPyConnection, names: list[str], relation: str) -> None:
+def _read(connection: duckdb.DuckDBPyConnection, names: Sequence[str], relation: str) -> None:
     """Read all values of the columns; other functions, such as strlen, do not validate text.
 
     With statistics propagation, which is disabled, values of columns without nulls would be counted but not read.

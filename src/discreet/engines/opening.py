@@ -43,6 +43,7 @@ def open_engine(
     password: str | None = None,
     timeout_seconds: float | None = None,
     cast: Mapping[str, str] | None = None,
+    defers_check: bool = False,
 ) -> Engine:
     """Return the engine that reads *source*.
 
@@ -54,6 +55,7 @@ def open_engine(
         password: password of the account, if the engine finds it nowhere else.
         timeout_seconds: time limit of a query, or None.
         cast: types of columns of files and frames, as in `discreet.scan`, or None.
+        defers_check: as in `discreet.engines.duckdb.DuckDBEngine`; other engines have nothing to defer.
 
     Raises:
         InputError: no engine reads such a source, its library is not installed, or the source does not exist.
@@ -68,7 +70,9 @@ def open_engine(
                 "withColumn() of a Spark DataFrame"
             )
         where["cast"] = cast
-    return kind(source, **where, password=password) if takes_password else kind(source, **where)
+    if takes_password:
+        return kind(source, **where, password=password)
+    return kind(source, **where, defers_check=defers_check)
 
 
 def source_fingerprint(source: Any) -> str | None:  # noqa: ANN401 - as in `open_engine`
