@@ -174,11 +174,13 @@ def accept(config: str, reason: str) -> None:
     """Accept another noise key.
 
     A service does not start with another noise key than that of the releases in its store, because the same query would
-    be a new one, and charged again. If the store is SQLite, stop the service first.
+    be a new one, and charged again. Running counts that go on end with it. If the store is SQLite, stop the service
+    first.
     """
     require_service()
     from discreet.budget.model import AdminAction
     from discreet.release.keys import DerivedKeys
+    from discreet.service.answering.running import ended_with
     from discreet.service.settings import load_settings
     from discreet.service.stores import accept_noise_key, noise_secret, open_manager
 
@@ -186,8 +188,14 @@ def accept(config: str, reason: str) -> None:
     keys = DerivedKeys(noise_secret(settings.noise, os.environ))
     with open_manager(settings, os.environ) as manager:
         accept_noise_key(manager.store, keys, AdminAction("discreet", reason))
+        ended = ended_with(manager.store, keys.running)
         manager.maintain()
     click.echo("accepted: the same query is a new one from now on, with other noise, and is charged")
+    if ended:
+        click.echo(
+            f"running counts end with another key: {', '.join(ended)}; what they answered stays, and they go on if the "
+            "key with which they began is accepted again"
+        )
 
 
 @key.command()

@@ -50,6 +50,11 @@ _USERS = "users"
 _LEVEL = TypeAdapter(RunningCounts)
 
 
+def stream_key(key: bytes, use: str, declared: str) -> bytes:
+    """Return the key of a stream for one use, from the key of all streams and the JSON of its declaration."""
+    return derived_key(key, (FORMAT, use, declared))
+
+
 @dataclass(frozen=True, repr=False)
 class RunningCounter:
     """Computes the answers of a stream, period after period; what was answered so far is kept by its callers.
@@ -176,7 +181,7 @@ class RunningCounter:
         """
         if self.key is None or len(self.key) < MIN_SECRET_BYTES:
             raise InputError(f"the key of running counts has at least {MIN_SECRET_BYTES} bytes")
-        return derived_key(self.key, (FORMAT, use, declared))
+        return stream_key(self.key, use, declared)
 
     def rows(self, number: int, labels: pa.Table, counts: Any) -> pa.Table:  # noqa: ANN401 - int64 counts
         """Return the rows of a state for the answer of a period."""

@@ -125,8 +125,8 @@ def check_noise_key(store: BudgetStore, keys: DerivedKeys) -> None:
         accept_noise_key(store, keys, AdminAction("discreet", "the first start with this key", keys.identity.hex()))
     elif recorded != _identity(keys):
         raise InputError(
-            "the noise key is not the one of the store, so every query would be charged again; put the key back, or "
-            "accept the new one with: discreet key accept"
+            "the noise key is not the one of the store, so every query would be charged again, and running "
+            "counts would end; put the key back, or accept the new one with: discreet key accept"
         )
 
 

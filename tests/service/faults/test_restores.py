@@ -254,7 +254,7 @@ def test_accepting_a_store_charges_streams_once_more(tmp_path, monkeypatch, run_
         assert about["paid"] == listed["paid"]
 
 
-def test_a_stream_whose_key_or_last_answer_is_lost_has_ended(tmp_path, monkeypatch):
+def test_a_stream_whose_key_or_last_answer_is_lost_has_ended(tmp_path, monkeypatch, capsys):
     """With another key, though it was accepted, or without the list: a sentence says so, and nothing is charged."""
     parts = {"catalog": CATALOG + STREAM_TABLE, "accounts": board(), "granted": {"visits": None}}
     deployment = Deployment(tmp_path / "deployment", **parts)
@@ -271,6 +271,7 @@ def test_a_stream_whose_key_or_last_answer_is_lost_has_ended(tmp_path, monkeypat
         pass
     with pytest.raises(SystemExit):
         main(["key", "accept", "--reason", "lost", "--config", str(deployment.folder / "discreet.toml")])
+    assert "running counts end with another key: by_article; what they answered stays" in capsys.readouterr().out
     with deployment.open() as service:
         refresh(service)
         assert "another key, or an earlier version began it; with new noise" in service.streams.problems["by_article"]
@@ -278,6 +279,7 @@ def test_a_stream_whose_key_or_last_answer_is_lost_has_ended(tmp_path, monkeypat
     (deployment.folder / "noise.key").write_bytes(noise)
     with pytest.raises(SystemExit):
         main(["key", "accept", "--reason", "found", "--config", str(deployment.folder / "discreet.toml")])
+    assert "running counts" not in capsys.readouterr().out
     with deployment.open() as service:
         monkeypatch.setattr(type(service.store), "release", lambda *_: None)
         refresh(service)

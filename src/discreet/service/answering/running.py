@@ -39,7 +39,7 @@ from discreet.query.statement import split_statement
 from discreet.release.declaration import GRACE, moment
 from discreet.release.periods import LENGTHS
 from discreet.release.postprocess import arrow_types
-from discreet.release.running import RunningCounter, RunningState
+from discreet.release.running import RunningCounter, RunningState, stream_key
 from discreet.values import Cost
 from discreet.warehouse import Warehouse
 from discreet.wire.administration import PaidStream
@@ -146,12 +146,27 @@ def charge_again(store: BudgetStore, action: AdminAction) -> list[str]:
     A store that may be an older copy answers again what was answered since, perhaps from other rows and then with
     independent noise: another run, at the same price (docs/running-counts.md#why-it-holds).
     """
-    streams = {name: stream for name, stream in stored_streams(store).items() if stream.answered != stream.last}
+    streams = _going_on(store)
     for name, stream in streams.items():
         store.charge(stream.account, Cost(Fraction(stream.rho), Fraction(stream.delta)), action)
         again = replace(stream, runs=stream.runs + 1)
         store.put_record(RECORD, name, _text_of(again), action, {"stream": name, "runs": again.runs})
     return list(streams)
+
+
+def ended_with(store: BudgetStore, key: bytes) -> list[str]:
+    """Return the names of the streams that would go on, but began with another key of all streams than this one."""
+    ended = []
+    for name, stream in _going_on(store).items():
+        state = json.loads(stream.state)
+        if state["key"] != stream_key(key, "key", state["declared"]).hex():
+            ended.append(name)
+    return ended
+
+
+def _going_on(store: BudgetStore) -> dict[str, StoredStream]:
+    """Return the streams whose last period was not answered, by name."""
+    return {name: stream for name, stream in stored_streams(store).items() if stream.answered != stream.last}
 
 
 def _check_payer(account: Account) -> None:
