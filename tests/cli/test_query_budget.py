@@ -40,6 +40,7 @@ REPORT = {
             "resets_at": None,
         }
     ],
+    "running": [],
 }
 TEXT = """\
 ann@sales  40 % left, in any 30 days

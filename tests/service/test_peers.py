@@ -119,7 +119,7 @@ def test_settings_that_are_changed_at_home_arrive():
             reply = account_summary(found)
             assert reply.limit.rho == pytest.approx(float(6 * UNIT.rho), rel=1e-15)
             assert (reply.total is None) == (found.share is None)
-        reply = account_detail([centres[1].manager.get("ann")])
+        reply = account_detail([centres[1].manager.get("ann")], centres[1].store)
         assert reply.total.rho == pytest.approx(float(20 * UNIT.rho), rel=1e-15)
 
 

@@ -291,6 +291,9 @@ def budget_as_text(report: BudgetReport) -> str:
         lines.append(f"  suspended   until {_utc_minute(report.suspended_until)}: too many runs failed")
     if report.suspended_by_officer is not None:
         lines.append(f"  suspended   by a privacy officer: account {report.suspended_by_officer}")
+    for stream in report.running:
+        shown = f"{stream.name} of {stream.account}, epsilon {stream.epsilon:.4g}"
+        lines.append(f"  besides     running counts {shown}: not covered by the numbers of this account")
     lines += _closing(report.mode, report.resets_at)
     for parent in report.parents:
         lines += ["", f"{parent.account}  {percent(parent.left.left_of(parent.limit))} left, shared with others"]

@@ -651,6 +651,14 @@ class ParentBudget(Reply):
     resets_at: str | None
 
 
+class RunningAbove(Reply):
+    """Running counts that an account above another one paid for, so that both read them free."""
+
+    name: str = Field(description="The name of the stream, which is a saved table.")
+    account: str = Field(description="The account that paid for it, and whose guarantee covers it.")
+    epsilon: float = Field(description="Epsilon of all periods together, as often as it was paid.")
+
+
 class BudgetReport(Reply):
     """The balance of an account."""
 
@@ -683,6 +691,11 @@ class BudgetReport(Reply):
         description="Approximate number of queries at the service's default price that fit; null if unlimited.",
     )
     parents: list[ParentBudget] = Field(description="The parent accounts, to which every query is charged as well.")
+    running: list[RunningAbove] = Field(
+        default_factory=list,
+        description="Running counts that accounts above paid for. This account can read them besides its own answers: "
+        "epsilon_spent and guarantee do not cover them.",
+    )
 
     @property
     def enforced(self) -> list[BudgetReport | ParentBudget]:

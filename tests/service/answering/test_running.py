@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from fractions import Fraction
@@ -12,10 +13,12 @@ import pyarrow.parquet
 import pytest
 
 from discreet.budget.model import Account, Calendar, Forever, Sliding
+from discreet.cli.query import budget_as_text
 from discreet.errors import EngineError
 from discreet.release.keys import DerivedKeys
 from discreet.service.answering.running import MAX_TRIES, STREAM, Streams, stored_stream
 from discreet.values import Cost
+from discreet.wire.queries import BudgetReport
 from tests.service.browser import Browser
 from tests.service.deployment import ACT, CATALOG, DELTA, put_grant, put_key
 from tests.service.trino_client import rows
@@ -153,6 +156,33 @@ def test_only_accounts_below_the_payer_read_a_stream(service):
     service.clock.pass_(minutes=1)
     assert sent(service, "SELECT * FROM saved.by_article").status_code in (400, 404)
     assert spent(service)[1] == service.balance("cyd@other").spent == Cost()
+
+
+def test_accounts_below_the_payer_are_told_what_they_read_besides(service):
+    """Their limits and guarantees do not cover running counts: the API, both pages and the command line say so."""
+
+    def besides(who):
+        return service.get("/v1/budget", who).json()["running"]
+
+    assert besides("ann") == []
+    refresh(service)
+    assert besides("ann") == [{"name": "by_article", "account": "board", "epsilon": 4.0}]
+    assert besides("board") == besides("cyd") == []
+    detail = service.get("/v1/admin/accounts/ann@board", "officer").json()
+    assert detail["running"] == besides("ann")
+    assert detail["epsilon_spent"] == 0
+    shown = budget_as_text(BudgetReport.model_validate(service.get("/v1/budget").json()))
+    assert "besides     running counts by_article of board, epsilon 4: not covered" in shown
+    sentence = "by_article of board (ε 4)"
+    for who, own, others in (
+        ("ann", "/budget", []),
+        ("officer", "/officer/accounts/ann@board", ["board", "cyd@other"]),
+    ):
+        browser = Browser(service)
+        assert browser.log_in(service.keys[who]).status_code == 303
+        assert sentence in html.unescape(browser.get(own).text)
+        for other in others:
+            assert "can be read besides" not in browser.get(f"/officer/accounts/{other}").text
 
 
 def test_a_stream_keeps_its_name_and_is_changed_by_nobody(service):

@@ -13,8 +13,10 @@ from discreet.budget.errors import ReleaseDamaged
 from discreet.budget.manager import Report
 from discreet.budget.model import LINKEDIN, LINKEDIN_CONVERSION, Balance, Calendar, Forever, PaidRelease, Sliding
 from discreet.budget.model import Period as AccountPeriod
+from discreet.budget.stores.store import BudgetStore
 from discreet.errors import InputError
 from discreet.service.answering.estimates import privacy_of, queries_left
+from discreet.service.answering.running import streams_above
 from discreet.values import Cost, exact, float_above
 from discreet.wire import document
 from discreet.wire.administration import AccountDetail, AccountSummary, Limit, Payment, PeriodRequest
@@ -32,10 +34,13 @@ from discreet.wire.queries import (
 )
 
 
-def budget_report(report: Report, parents: Sequence[Report], default_cost: Cost | None = None) -> BudgetReport:
+def budget_report(
+    report: Report, parents: Sequence[Report], store: BudgetStore, default_cost: Cost | None = None
+) -> BudgetReport:
     """Return the balance of an account, with the limits and remaining budgets of its parents.
 
     Args:
+        store: holds the streams of running counts, which the account can read besides.
         default_cost: the worst-case cost of a query at the default price; None to omit the number of queries left.
     """
     balance = report.balance
@@ -82,6 +87,7 @@ def budget_report(report: Report, parents: Sequence[Report], default_cost: Cost 
             )
             for parent in parents
         ],
+        running=streams_above(store, [parent.balance.account.id for parent in parents]),
     )
 
 
@@ -224,11 +230,11 @@ def account_summary(account: model.Account) -> AccountSummary:
     )
 
 
-def account_detail(path: Sequence[Report]) -> AccountDetail:
+def account_detail(path: Sequence[Report], store: BudgetStore) -> AccountDetail:
     """Return an account with its whole balance."""
     balance = path[0].balance
     return AccountDetail(
-        **budget_report(path[0], path[1:]).model_dump(),
+        **budget_report(path[0], path[1:], store).model_dump(),
         parent=balance.account.parent,
         delta=float_above(balance.account.delta),
         as_of=balance.as_of,

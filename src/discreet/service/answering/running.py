@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
@@ -44,7 +44,7 @@ from discreet.values import Cost
 from discreet.warehouse import Warehouse
 from discreet.wire.administration import PaidStream
 from discreet.wire.document import decode, encode
-from discreet.wire.queries import RunningSummary, spend_above
+from discreet.wire.queries import RunningAbove, RunningSummary, spend_above
 
 RECORD = "running-counts"
 """The kind of the records of streams, by name in lower case."""
@@ -152,6 +152,17 @@ def charge_again(store: BudgetStore, action: AdminAction) -> list[str]:
         again = replace(stream, runs=stream.runs + 1)
         store.put_record(RECORD, name, _text_of(again), action, {"stream": name, "runs": again.runs})
     return list(streams)
+
+
+def streams_above(store: BudgetStore, accounts: Sequence[str]) -> list[RunningAbove]:
+    """Return the answered streams that one of *accounts* paid for, by name."""
+    if not accounts:
+        return []
+    return [
+        RunningAbove(name=name, account=stream.account, epsilon=stream.charged)
+        for name, stream in sorted(stored_streams(store).items())
+        if stream.account in accounts and stream.releases
+    ]
 
 
 def ended_with(store: BudgetStore, key: bytes) -> list[str]:

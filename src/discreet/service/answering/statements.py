@@ -163,7 +163,7 @@ class Statements:
     def budget(self, account: str) -> BudgetReport:
         """Return the balance of *account*."""
         own, *parents = self._manager.path(account)
-        return budget_report(own, parents, self._queries.default_cost())
+        return budget_report(own, parents, self._manager.store, self._queries.default_cost())
 
     def change(
         self,

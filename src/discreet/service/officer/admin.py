@@ -665,7 +665,7 @@ class AdminAPI:
     # ---------------------------------------------------------------------------------------------- shared
 
     def _detail(self, name: str) -> wire.AccountDetail:
-        return account_detail(self._manager.path(name))
+        return account_detail(self._manager.path(name), self._store)
 
     def _changed(self, call: Call, account: str) -> wire.AccountDetail:
         self._log_change(call, account)
