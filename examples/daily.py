@@ -126,9 +126,8 @@ def main(picture: Path = PICTURE) -> None:
         counts = np.array([item["count"] for _, item in found])
         ends = np.array([[item["low"], item["high"]] for _, item in found]).reshape(-1, 2)
         spread = np.abs(ends.T - counts)
-        axes.errorbar(
-            places, counts, yerr=spread, fmt="o", ms=3.5, lw=1, color=color, label=f"{way}: {len(found)} days"
-        )
+        label = f"{way}: {len(found)} {'day' if len(found) == 1 else 'days'}"
+        axes.errorbar(places, counts, yerr=spread, fmt="o", ms=3.5, lw=1, color=color, label=label)
     axes.xaxis.set_major_formatter(DateFormatter("%-d %b"))
     axes.set_ylim(bottom=0)
     axes.set_ylabel(f"visitors of {SHOWN}")
