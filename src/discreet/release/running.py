@@ -14,7 +14,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -250,11 +250,9 @@ class RunningCounter:
                 "its counts, so begin another one"
             )
         try:
-            corrected = None if state["corrected"] is None else CorrectedState.of_dict(state["corrected"])
-            answered = [AnsweredPeriod(*period) for period in state["answered"]]
+            return replace(RunningState.of_text(text), rows=rows)
         except _MALFORMED:
             raise _not_a_state(name) from None
-        return RunningState(state["declared"], answered, rows, corrected)
 
 
 _MALFORMED = KeyError, TypeError, ValueError, AttributeError, pa.ArrowException
@@ -427,6 +425,25 @@ class RunningState:
             mass = Fraction(values["mass"])
             return CorrectedCounts.within(values["periods"], square, mass, has_pilot=values["pilot"] is not None)
         return _LEVEL.validate_python(values)
+
+    @classmethod
+    def of_text(cls, text: str) -> RunningState:
+        """Return the state of `RunningCounter.text_of`, without its rows; not compared with a declaration or a key."""
+        state = json.loads(text)
+        corrected = None if state["corrected"] is None else CorrectedState.of_dict(state["corrected"])
+        answered = [AnsweredPeriod(*period) for period in state["answered"]]
+        return cls(state["declared"], answered, pa.table({}), corrected)
+
+    def smallest(self, number: int) -> int | None:
+        """Return about the users from which on an item is shown in an answered period; None if none is."""
+        mechanism = self.mechanism
+        if isinstance(mechanism, RunningCounts):
+            return mechanism.threshold(number)
+        share = self.period(number).whole
+        (error,) = mechanism.published.std_errors(number, [number]) / share
+        counts = np.arange(1.0, 100 * error)
+        precise = np.flatnonzero(mechanism.precise(counts, np.full(len(counts), error), share))
+        return max(mechanism.listing.threshold(number), 1 + int(precise[0])) if len(precise) else None
 
     @property
     def numbers(self) -> list[int]:

@@ -545,12 +545,21 @@ class SavedTableSummary(Reply):
 
 
 class RunningSummary(Reply):
-    """What running counts cost, until when."""
+    """What running counts cost, until when, and which users and items they show."""
 
     epsilon: float = Field(description="Epsilon of all periods together, as often as their owner paid it.")
     first: str = Field(description="The start of the first period, from which on users are counted.")
     answered: str = Field(description="The start of the last period that was answered.")
     until: str = Field(description="The start of the last period.")
+    groups_per_user: int = Field(description="The most items that a user counts for, over all periods.")
+    kept_share: float | None = Field(
+        description="The share of users' pairs with listed items that this bound kept, for which counts are corrected, "
+        "on the last answered period; null if they are not corrected."
+    )
+    smallest: int | None = Field(
+        description="About the users from which on an item is shown, on the last answered period; null if none is, "
+        "because too few pairs are kept."
+    )
 
 
 class SavedTableDetail(SavedTableSummary):

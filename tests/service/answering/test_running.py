@@ -482,12 +482,19 @@ def test_the_page_of_a_stream_has_a_line_for_each_item_with_its_band(service, mo
     assert "2026-11-02 ·" not in page
     assert len(browser.get("/tables/by_article?as=csv").text.splitlines()) == 7
     about = service.get("/v1/tables/by_article").json()
+    smallest = about["running"]["smallest"]
+    assert 20 < smallest < 200  # an article of 200 users was named, one of 9 was not
     assert about["running"] == {
         "epsilon": 4.0,
         "first": "2026-11-01",
         "answered": "2026-11-03",
         "until": "2026-11-28",
+        "groups_per_user": 2,
+        "kept_share": None,
+        "smallest": smallest,
     }
+    assert "A user counts for 2 items at most, the first ones; counts are not corrected for others." in page
+    assert f"An item appears from about {smallest} users on." in page
     assert about["paid"]["rho"] == pytest.approx(float(record(service).cost.rho))
 
 
@@ -515,6 +522,13 @@ def test_a_stream_whose_counts_are_corrected_goes_on_from_its_record(services):
     for day, article, users in found:
         assert abs(users - int(day[-2:]) * {"article 1": 400, "article 2": 200}[article]) < 100
     assert spent(service)[0] == record(service).cost
+    about = service.get("/v1/tables/by_article").json()["running"]
+    assert (about["groups_per_user"], about["kept_share"]) == (10, 1.0)
+    assert 20 < about["smallest"] < 200
+    browser = Browser(service)
+    assert browser.log_in(service.keys["ann"]).status_code == 303
+    kept = "A user counts for 10 items at most: 100 % of the pairs of a user and a named item are kept, and counts are"
+    assert kept in browser.get("/tables/by_article").text
     copies = "SELECT * FROM saved.by_article"
     assert "not sold" in sent(service, f"CREATE TABLE saved.x AS {copies}").json()["detail"]
 

@@ -111,9 +111,17 @@ class StoredStream:
 
     @property
     def summary(self) -> RunningSummary:
-        """What it cost, from when until when; once there is an answer."""
-        first = json.loads(json.loads(self.state)["declared"])["first"]
-        return RunningSummary(epsilon=self.charged, first=first, answered=self.answered or "", until=self.last)
+        """What it cost, from when until when, and what it shows; once there is an answer."""
+        state = RunningState.of_text(self.state)
+        return RunningSummary(
+            epsilon=self.charged,
+            first=json.loads(state.declared)["first"],
+            answered=self.answered or "",
+            until=self.last,
+            groups_per_user=state.mechanism.groups_per_user,
+            kept_share=None if state.corrected is None else state.period(state.last).whole,
+            smallest=state.smallest(state.last),
+        )
 
     @property
     def table(self) -> SavedTable:
