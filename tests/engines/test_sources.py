@@ -581,6 +581,7 @@ _ROWS = pa.table({"user": [1]})
         ([{"user": 1}], "scan pyarrow.Table.from_pylist(rows), or files by a glob such as"),
         (["a.parquet", "b.parquet"], "or files by a glob such as 'data/*.parquet'"),
         (duckdb.connect(), "scan a relation such as connection.sql("),
+        (type("Cursor", (), {"__module__": "adbc_driver_manager.dbapi"})(), "scan cursor.fetch_record_batch()"),
         (7, "of the type int; scan a path or glob of Parquet or CSV files"),
     ],
     ids=lambda value: type(value).__name__,
@@ -590,6 +591,17 @@ def test_what_is_no_table_is_refused_with_what_to_scan_instead(source, instead):
     with pytest.raises(InputError) as error:
         as_arrow(source)
     assert instead in str(error.value)
+
+
+def test_a_class_of_a_notebook_is_called_by_its_name():
+    """Its module is __main__, which is no library."""
+
+    def fail(*_):
+        raise ValueError
+
+    read = type("Rows", (), {"__module__": "__main__", "__arrow_c_stream__": fail})()
+    with pytest.raises(InputError, match=r"^the Rows cannot be read as a table"):
+        as_arrow(read)
 
 
 def test_a_dataset_of_files_is_refused_like_one_in_memory(tmp_path):

@@ -35,6 +35,7 @@ _INSTEAD = {
     **{("pyarrow", f"{of}Dataset"): "dataset.scanner().to_reader()" for of in ("FileSystem", "InMemory", "Union")},
     ("builtins", "dict"): "pyarrow.table(columns)",
     ("builtins", "list"): "pyarrow.Table.from_pylist(rows), or files by a glob such as 'data/*.parquet'",
+    ("adbc_driver_manager", "Cursor"): "cursor.fetch_record_batch()",
     ("duckdb", "DuckDBPyConnection"): "a relation such as connection.sql('SELECT * FROM reads')",
 }
 """What to scan instead of an object that is no table, by its library and type."""
@@ -107,8 +108,9 @@ def as_arrow(frame: Any) -> tuple[pa.Table, str]:  # noqa: ANN401 - frames of an
     """
     import pyarrow as pa
 
-    kind = (type(frame).__module__.partition(".")[0].lstrip("_"), type(frame).__name__)
-    name = f"the {kind[0]} {kind[1]}"
+    library = type(frame).__module__.partition(".")[0]
+    kind = (library.removeprefix("_"), type(frame).__name__)
+    name = f"the {kind[1]}" if library == "__main__" else f"the {kind[0]} {kind[1]}"
     server = _ibis_server(frame) if kind[0] == "ibis" else None
     if server is not None:
         raise InputError(f"{name} is at a server: scan that, by its URL {server}")
