@@ -81,7 +81,11 @@ def test_a_stream_from_its_plan_to_its_answers(run, tmp_path):
     assert {row["article"] for row in rows} == {"a0", "a1", "a4"}
     assert 3_900 < sum(int(row["count"]) for row in rows) < 4_100  # of 4,000 readers, each with one article
     assert set(rows[0]) == {"article", "count", "std_error", "low", "high"}
-    assert run("show", "by_article", "--period", "2026-01-06")[0] == 0
+    code, text = run("show", "by_article", "--period", "2026-01-06")
+    assert code == 0
+    shown = [line.split() for line in text.splitlines() if line.split()[0] in {"a0", "a1", "a4"}]
+    assert len(shown) == 3
+    assert all(len(cells[2]) <= 4 for cells in shown)  # of its standard error
 
 
 def test_a_stream_that_is_corrected_says_which_share_is_kept(run):

@@ -296,6 +296,17 @@ def test_a_lost_or_damaged_file_ends_the_stream(tmp_path):
         stream.refresh()
 
 
+def test_periods_are_dates_or_text(tmp_path):
+    """As `first` is."""
+    stream = stream_of(visits(600), tmp_path, first=FIRST)
+    stream.begin()
+    release = stream.refresh(FIRST)
+    for period in (FIRST, datetime.datetime(2026, 12, 1, 5), "2026-12-01"):
+        assert stream.show(period).to_arrow().equals(release.to_arrow())
+    with pytest.raises(InputError, match="from 1 to 3,653 periods, not 0"):
+        stream_of(visits(600), tmp_path, periods=0)
+
+
 @pytest.mark.parametrize("groups", [2, None])
 def test_a_file_that_lacks_a_part_of_its_state_ends_the_stream(tmp_path, groups):
     """One sentence for whatever is missing or another value, with the key and without it."""

@@ -129,4 +129,9 @@ def show(catalog: str, name: str, period: str | None, form: str) -> None:
 
     settings: dict[str, Any] = {"form": form, "output": None, "plot": None, "force": False, "quiet": True}
     with connect(catalog) as warehouse:
-        Output.of(settings).write_rows(warehouse.running(name).show(period).to_arrow())
+        rows = warehouse.running(name).show(period).to_arrow()
+    if form == "table":
+        place = rows.column_names.index("std_error")
+        errors = [float(f"{error:.3g}") for error in rows.column(place).to_pylist()]
+        rows = rows.set_column(place, "std_error", [errors])
+    Output.of(settings).write_rows(rows)

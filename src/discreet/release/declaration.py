@@ -50,7 +50,8 @@ class RunningDeclaration:
         pilot: the start of as many earlier periods, from which the bounds on users are chosen; None for none.
 
     Raises:
-        InputError: *first* or *pilot* is not the start of a period, or the pilot does not end before *first*.
+        InputError: *first* or *pilot* is not the start of a period, the pilot does not end before *first*, or there are
+            too many periods, or none.
     """
 
     table: str
@@ -63,6 +64,7 @@ class RunningDeclaration:
     pilot: datetime.datetime | None = None
 
     def __post_init__(self) -> None:
+        price(self.periods, self.epsilon, self.delta)
         self._check_start(self.first, "first period")
         if self.pilot is None:
             return
@@ -137,13 +139,13 @@ class RunningDeclaration:
         """Return the start of period *number* as a value of a label."""
         return self.start(number) if self.each == "hour" else self.start(number).date()
 
-    def number(self, period: str) -> int:
+    def number(self, period: str | datetime.date) -> int:
         """Return the number of a period, named by its start or a moment in it.
 
         Raises:
             InputError: it is not a moment, or not in the stream.
         """
-        number = (moment(period, "the period") - self.first) // LENGTHS[self.each] + 1
+        number = (moment(str(period), "the period") - self.first) // LENGTHS[self.each] + 1
         if not 1 <= number <= self.periods:
             raise InputError(
                 f"the stream was declared for the periods {self.name(1)} to {self.name(self.periods)}, and {period} is "
@@ -183,9 +185,9 @@ def declare(
     *,
     column: str,
     each: RunningPeriod,
-    first: str,
+    first: str | datetime.date,
     periods: int,
-    pilot: str | None = None,
+    pilot: str | datetime.date | None = None,
 ) -> RunningDeclaration:
     """Return the declaration of a stream.
 

@@ -71,7 +71,7 @@ class RunningCounter:
     key: bytes | None
     clock: Callable[[], datetime.datetime]
 
-    def due(self, period: str | None = None) -> int:
+    def due(self, period: str | datetime.date | None = None) -> int:
         """Return the number of a period that is complete, by default the last one.
 
         Raises:
@@ -301,7 +301,7 @@ class RunningStream(RunningCounter):
             port.settle(hold, cost, None)
         return cost
 
-    def refresh(self, period: str | None = None, *, erased: bool = False) -> Release:
+    def refresh(self, period: str | datetime.date | None = None, *, erased: bool = False) -> Release:
         """Answer a period, and return its release; one that was answered is returned as it was, without reading.
 
         Args:
@@ -331,7 +331,7 @@ class RunningStream(RunningCounter):
             self._write(state)
         return self.release(state, number)
 
-    def show(self, period: str | None = None) -> Release:
+    def show(self, period: str | datetime.date | None = None) -> Release:
         """Return the release of an answered period, by default the last one, from the file; nothing is computed.
 
         Raises:
@@ -339,7 +339,7 @@ class RunningStream(RunningCounter):
         """
         return self.release(*self._answered(period))
 
-    def kept_share(self, period: str | None = None) -> float | None:
+    def kept_share(self, period: str | datetime.date | None = None) -> float | None:
         """Return the share of users' pairs with listed items that their bounds kept, from noisy numbers.
 
         Counts were divided by it. It is None if they are not corrected. Args and errors are those of `show`.
@@ -347,7 +347,7 @@ class RunningStream(RunningCounter):
         state, number = self._answered(period)
         return None if state.corrected is None else state.period(number).whole
 
-    def _answered(self, period: str | None) -> tuple[RunningState, int]:
+    def _answered(self, period: str | datetime.date | None) -> tuple[RunningState, int]:
         state = self._read()
         number = state.last if period is None else self.declaration.number(period)
         if number not in state.numbers:
