@@ -317,7 +317,7 @@ def test_a_file_that_lacks_a_part_of_its_state_ends_the_stream(tmp_path, groups)
     path = tmp_path / "answers.parquet"
     held = pq.read_table(path)
     state = json.loads(held.schema.metadata[b"discreet-running"])
-    damaged = [{name: value for name, value in state.items() if name != lost} for lost in state]
+    damaged = [{name: value for name, value in state.items() if name != lost} for lost in state if lost != "format"]
     damaged += [[], None, state | {"declared": "[]"}, state | {"answered": [[1]]}, state | {"answered": 5}]
     damaged += [state | {"corrected": {}}, state | {"corrected": {"listing": "AAAA", "mechanism": {}}}]
     tables = [held.replace_schema_metadata({"discreet-running": json.dumps(part)}) for part in damaged]
@@ -325,6 +325,25 @@ def test_a_file_that_lacks_a_part_of_its_state_ends_the_stream(tmp_path, groups)
         pq.write_table(table, path)
         for act in (stream.refresh, stream.show, keyless.show):
             with pytest.raises(InputError, match=r"answers.parquet does not hold the answers of a stream; restore it"):
+                act()
+
+
+@pytest.mark.parametrize("groups", [2, None])
+def test_a_file_of_an_earlier_version_ends_the_stream(tmp_path, groups):
+    """Also without the key: what it shows would have the standard errors of other noise."""
+    stream = stream_of(visits(600), tmp_path, groups_per_user=groups)
+    stream.begin()
+    stream.refresh("2026-12-01")
+    keyless = stream_of(visits(600), tmp_path, secret=None, groups_per_user=groups)
+    assert len(keyless.show().std_errors) == len(stream.show())
+    path = tmp_path / "answers.parquet"
+    held = pq.read_table(path)
+    state = json.loads(held.schema.metadata[b"discreet-running"])
+    without = {name: value for name, value in state.items() if name != "format"}
+    for earlier in (without, without | {"format": "discreet-running-2"}):
+        pq.write_table(held.replace_schema_metadata({"discreet-running": json.dumps(earlier)}), path)
+        for act in (stream.refresh, stream.show, keyless.show):
+            with pytest.raises(InputError, match="an earlier version began it"):
                 act()
 
 

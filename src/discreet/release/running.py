@@ -219,7 +219,13 @@ class RunningCounter:
         key = self._derived("key", state.declared).hex()
         answered = [dataclasses.astuple(period) for period in state.answered]
         corrected = None if state.corrected is None else state.corrected.to_dict()
-        values = {"declared": state.declared, "key": key, "answered": answered, "corrected": corrected}
+        values = {
+            "format": FORMAT,
+            "declared": state.declared,
+            "key": key,
+            "answered": answered,
+            "corrected": corrected,
+        }
         return json.dumps(values, default=str)
 
     def state_of(self, text: str, rows: pa.Table, name: str) -> RunningState:
@@ -234,6 +240,7 @@ class RunningCounter:
         try:
             state = json.loads(text)
             key = state["key"]
+            is_earlier = state.get("format") != FORMAT  # whose standard errors follow from other weights
             declared = json.loads(state["declared"])
             before = {field: declared.get(field) for field in self.declaration.to_dict()}
         except _MALFORMED:
@@ -244,7 +251,7 @@ class RunningCounter:
                     f"the stream of {name} was declared with {field} = {before[field]!r}, not {value!r}; "
                     "another declaration is another stream, with its own name and price"
                 )
-        if self.key is not None and key != self._derived("key", state["declared"]).hex():
+        if is_earlier or (self.key is not None and key != self._derived("key", state["declared"]).hex()):
             raise InputError(
                 f"the stream of {name} has another key, or an earlier version began it; with new noise it would show "
                 "its counts, so begin another one"
