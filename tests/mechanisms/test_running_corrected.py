@@ -188,3 +188,17 @@ def test_counts_grow_by_what_arrives_over_the_share_that_is_kept():
     assert two.precise(errors / 0.085 * np.array([1.01, 0.99]), errors, 0.5).tolist() == [True, False]
     assert not two.precise(errors * 1_000, errors, 0.2).any()
     assert isinstance(two.published, RunningCounts)
+
+
+@pytest.mark.parametrize("share", [1.0, 0.3])
+def test_the_smallest_item_is_listed_and_precise(share):
+    """With fewer users one of both does not hold; where too few pairs are kept, no item is shown."""
+    two = CorrectedCounts.within(28, SQUARE, MASS, has_pilot=False)
+    for day in (1, 28):
+        smallest = two.smallest(day, share)
+        errors = two.published.std_errors(day, [day, day]) / share
+        is_precise = two.precise(np.array([smallest, smallest - 1]), errors, share).tolist()
+        assert is_precise in ([True, False], [True, True])
+        assert smallest == two.listing.threshold(day) or is_precise == [True, False]
+        assert smallest >= two.listing.threshold(day)
+    assert two.smallest(1, 0.2) is None

@@ -43,7 +43,7 @@ def plan(catalog: str, name: str) -> None:
         listed = f"{mechanism.groups_per_user:,} listed of each user{chosen}"
         counted = f"{unlisted}, and {listed}; counts are corrected for others"
     errors = [f"{counting.std_errors(day, [1])[0]:.3g}" for day in (1, (last + 1) // 2, last)]
-    smallest = [f"{listing.threshold(day):,}" for day in (1, last)]
+    smallest = [f"{mechanism.smallest(day):,}" for day in (1, last)]
     lines = {
         "periods": f"{last:,} by {declared.each}, {declared.name(1)} to {declared.name(last)}",
         "guarantee": f"epsilon = {declared.epsilon:g}, delta = {float(declared.delta):g}, for all periods together",

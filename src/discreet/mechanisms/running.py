@@ -78,6 +78,10 @@ class RunningCounts:
         errors: NDArray[np.float64] = np.sqrt(float(self.variance) * variances + 1 / 12)  # 1/12: rounding
         return errors
 
+    def smallest(self, day: int, _share: float = 1.0) -> int:
+        """Return about the users with which an item is listed on *day*."""
+        return self.threshold(day)
+
     def threshold(self, day: int) -> int:
         """Return the least noisy count with which an item is listed on *day*, from 1 on."""
         std = math.sqrt(float(self.variance) * float(noise_variances(self.periods, day)[0])) * (1 + 1e-12)
@@ -276,6 +280,11 @@ class CorrectedCounts:
     def precise(self, counts: NDArray[np.float64], errors: NDArray[np.float64], share: float) -> NDArray[np.bool_]:
         """Return True for the counts to show: nearly all of them are within 10 %."""
         return (errors <= _PRECISION * counts) & (share >= _LEAST_SHARE)
+
+    def smallest(self, day: int, share: float = 1.0) -> int | None:
+        """Return about the users with which an item that is listed on *day* is shown; None if none is."""
+        error = float(self.published.std_errors(day, [day])[0]) / share
+        return max(self.listing.threshold(day), math.ceil(error / _PRECISION)) if share >= _LEAST_SHARE else None
 
 
 def _quantile(pilot: Sequence[int], share: Fraction) -> int:

@@ -443,14 +443,7 @@ class RunningState:
 
     def smallest(self, number: int) -> int | None:
         """Return about the users from which on an item is shown in an answered period; None if none is."""
-        mechanism = self.mechanism
-        if isinstance(mechanism, RunningCounts):
-            return mechanism.threshold(number)
-        share = self.period(number).whole
-        (error,) = mechanism.published.std_errors(number, [number]) / share
-        counts = np.arange(1.0, 100 * error)
-        precise = np.flatnonzero(mechanism.precise(counts, np.full(len(counts), error), share))
-        return max(mechanism.listing.threshold(number), 1 + int(precise[0])) if len(precise) else None
+        return self.mechanism.smallest(number, self.period(number).whole)
 
     @property
     def numbers(self) -> list[int]:
