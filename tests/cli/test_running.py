@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import datetime
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -61,6 +62,16 @@ def run(tmp_path, capsys):
         return ended.value.code, printed.out + printed.err
 
     return call
+
+
+def test_the_plan_names_the_middle_whose_noise_is_the_largest(run):
+    """The standard error and the smallest item of the first and the last period alone would promise less noise."""
+    code, text = run("plan", "by_article", periods=90)
+    assert code == 0
+    for label in ("standard error", "smallest item"):
+        (line,) = (line for line in text.splitlines() if line.startswith(label))
+        first, middle, last = (float(number) for number in re.findall(r"[\d.]+", line))
+        assert first < last < middle
 
 
 def test_a_stream_from_its_plan_to_its_answers(run, tmp_path):

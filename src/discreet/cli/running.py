@@ -42,14 +42,17 @@ def plan(catalog: str, name: str) -> None:
         unlisted = f"the first {listing.groups_per_user:,} items that are not listed"
         listed = f"{mechanism.groups_per_user:,} listed of each user{chosen}"
         counted = f"{unlisted}, and {listed}; counts are corrected for others"
-    errors = [f"{counting.std_errors(day, [1])[0]:.3g}" for day in (1, (last + 1) // 2, last)]
-    smallest = [f"{mechanism.smallest(day):,}" for day in (1, last)]
+    days = 1, (last + 1) // 2, last
+    errors = [f"{counting.std_errors(day, [1])[0]:.3g}" for day in days]
+    smallest = [f"{mechanism.smallest(day):,}" for day in days]
     lines = {
         "periods": f"{last:,} by {declared.each}, {declared.name(1)} to {declared.name(last)}",
         "guarantee": f"epsilon = {declared.epsilon:g}, delta = {float(declared.delta):g}, for all periods together",
         "cost": f"{mechanism.worst_cost()}, once, when it begins",
         "standard error": f"{errors[0]} in the first period, {errors[1]} in the middle, {errors[2]} in the last",
-        "smallest item": f"about {smallest[0]} users in the first period, {smallest[1]} in the last",
+        "smallest item": (
+            f"about {smallest[0]} users in the first period, {smallest[1]} in the middle, {smallest[2]} in the last"
+        ),
         "counted": counted,
     }
     if mechanism is not counting:
