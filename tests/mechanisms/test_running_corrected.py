@@ -202,3 +202,13 @@ def test_the_smallest_item_is_listed_and_precise(share):
         assert smallest == two.listing.threshold(day) or is_precise == [True, False]
         assert smallest >= two.listing.threshold(day)
     assert two.smallest(1, 0.2) is None
+
+
+def test_an_item_that_one_level_lists_late_has_the_noise_of_the_whole_stream():
+    """Its noise started on day 1, so that more users are needed than for noise that starts when it is listed."""
+    one = CorrectedCounts.within(28, SQUARE, MASS, has_pilot=True, pilot=[1_000])
+    assert one.counting is None
+    smallest = one.smallest(28)
+    assert smallest > one.listing.threshold(28)
+    errors = one.published.std_errors(28, [1, 1])
+    assert one.precise(np.array([smallest, smallest - 1]), errors, 1.0).tolist() == [True, False]

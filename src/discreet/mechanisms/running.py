@@ -283,7 +283,8 @@ class CorrectedCounts:
 
     def smallest(self, day: int, share: float = 1.0) -> int | None:
         """Return about the users with which an item that is listed on *day* is shown; None if none is."""
-        error = float(self.published.std_errors(day, [day])[0]) / share
+        since = 1 if self.counting is None else day  # in one level, noise starts with the stream
+        error = float(self.published.std_errors(day, [since])[0]) / share
         return max(self.listing.threshold(day), math.ceil(error / _PRECISION)) if share >= _LEAST_SHARE else None
 
 
