@@ -68,7 +68,8 @@ def test_alone_branches_get_what_theorem_2_allows(epsilon, k):
     mechanism = Auto.at_epsilon(epsilon, DELTA, request_)
     second = mechanism.second_head.limit.rho
     found = mechanism.two_round.mu, mechanism.head.limit.rho, mechanism.light.epsilon, second
-    assert [float(f"{float(value):.7g}") for value in found] == ALONE[epsilon, k]
+    # Processors with and without AVX-512 add floats in another order: a search then ends 5 * 10^-5 apart.
+    assert list(map(float, found)) == pytest.approx(ALONE[epsilon, k], rel=1e-4)
     assert mechanism.two_round == replace(
         TwoRound.within_cost(Cost(Fraction(1), DELTA), request_), mu=mechanism.two_round.mu
     )

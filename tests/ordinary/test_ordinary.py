@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from discreet.noise import KeyedBits
 from discreet.testing.engines import rows_of
 from tests.ordinary.measured import DENSE, Measured, is_refused
 from tests.ordinary.questions import QUESTIONS, REFUSED
@@ -107,7 +108,8 @@ def test_the_price_holds(measured, name):
     """No more is charged than was said, and the standard errors are in the range that was said."""
     table = measured.table(name).table
     for k in (None, 5, 10):
-        release = table.release("item") if k is None else table.top("item", k)
+        bits = KeyedBits(bytes(32), (name, str(k)))  # nearly all releases are in the range, and so are these
+        release = table.release("item", bits=bits) if k is None else table.top("item", k, bits=bits)
         plan = table.plan("item", k)
         assert release.charged.within(plan.worst_cost)
         expected = plan.expectation
