@@ -148,14 +148,23 @@ def test_a_service_suspended_past_its_lease_releases_nothing(deployment):
 def test_concurrent_changes_at_two_services_are_both_kept(deployment):
     """A limit lowered at one service stays lowered when another changes the mode concurrently."""
     with deployment.open() as one, deployment.open() as two:
-        alter, read, go_on = one.manager.store.alter, threading.Event(), threading.Event()
+        together, read, go_on = one.manager.store.together, threading.Event(), threading.Event()
 
-        def late(account, act, before):
-            read.set()
-            assert go_on.wait(60)
-            alter(account, act, before)
+        def late(work, **options):
+            def after_a_wait(store):
+                alter = store.alter
 
-        one.manager.store.alter = late
+                def altered(*arguments):
+                    read.set()
+                    assert go_on.wait(60)
+                    alter(*arguments)
+
+                store.alter = altered
+                return work(store)
+
+            return together(after_a_wait, **options)
+
+        one.manager.store.together = late
         path = "/v1/admin/accounts/ann@sales"
         with ThreadPoolExecutor(1) as pool:
             slow = pool.submit(one.act, "PATCH", path, mode="observe")
