@@ -307,14 +307,19 @@ def test_periods_are_dates_or_text(tmp_path):
         stream_of(visits(600), tmp_path, periods=0)
 
 
+def answered_stream(folder, groups):
+    """Return a stream whose first period is answered, the same without its key, and the path of its answers."""
+    stream = stream_of(visits(600), folder, groups_per_user=groups)
+    stream.begin()
+    stream.refresh("2026-12-01")
+    keyless = stream_of(visits(600), folder, secret=None, groups_per_user=groups)
+    return stream, keyless, folder / "answers.parquet"
+
+
 @pytest.mark.parametrize("groups", [2, None])
 def test_a_file_that_lacks_a_part_of_its_state_ends_the_stream(tmp_path, groups):
     """One sentence for whatever is missing or another value, with the key and without it."""
-    stream = stream_of(visits(600), tmp_path, groups_per_user=groups)
-    stream.begin()
-    stream.refresh("2026-12-01")
-    keyless = stream_of(visits(600), tmp_path, secret=None, groups_per_user=groups)
-    path = tmp_path / "answers.parquet"
+    stream, keyless, path = answered_stream(tmp_path, groups)
     held = pq.read_table(path)
     state = json.loads(held.schema.metadata[b"discreet-running"])
     damaged = [{name: value for name, value in state.items() if name != lost} for lost in state if lost != "format"]
@@ -331,12 +336,8 @@ def test_a_file_that_lacks_a_part_of_its_state_ends_the_stream(tmp_path, groups)
 @pytest.mark.parametrize("groups", [2, None])
 def test_a_file_of_an_earlier_version_ends_the_stream(tmp_path, groups):
     """Also without the key: what it shows would have the standard errors of other noise."""
-    stream = stream_of(visits(600), tmp_path, groups_per_user=groups)
-    stream.begin()
-    stream.refresh("2026-12-01")
-    keyless = stream_of(visits(600), tmp_path, secret=None, groups_per_user=groups)
+    stream, keyless, path = answered_stream(tmp_path, groups)
     assert len(keyless.show().std_errors) == len(stream.show())
-    path = tmp_path / "answers.parquet"
     held = pq.read_table(path)
     state = json.loads(held.schema.metadata[b"discreet-running"])
     without = {name: value for name, value in state.items() if name != "format"}

@@ -520,9 +520,8 @@ class TrinoClient:
         host = f"[{url.host}]" if ":" in url.host else url.host
         self._info = f"{scheme}://{host}:{url.port or (443 if scheme == 'https' else 8080)}/v1/info"
         self._http = requests.Session()
-        self._http.headers["Accept-Encoding"] = (
-            "identity"  # to compress sums takes the server as long as to add them up
-        )
+        # To compress sums takes the server as long as to add them up.
+        self._http.headers["Accept-Encoding"] = "identity"
         self._connection = trino.dbapi.connect(  # type: ignore[no-untyped-call]
             host=url.host,
             port=url.port,

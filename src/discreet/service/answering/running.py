@@ -372,7 +372,7 @@ class Streams:
         def work(store: BudgetStore) -> None:
             store.charge(account.id, cost, AdminAction(account.id, reason))
             balance = store.balance(account.id)
-            _check_payer(balance.account)  # which the charge has locked: nobody alters it before the record is there
+            _check_payer(balance.account)  # the charge has locked it until the record is written
             if not balance.spent.within(balance.account.limit):
                 raise BudgetRefused(Refusal(account.id, cost, balance.remaining, balance.resets_at_us))
             self._put(store, name, None, stream, reason)
